@@ -1,0 +1,1 @@
+"""The engine that trains a small model on one machine through the same parts as a cluster run."""
