@@ -1,0 +1,1 @@
+"""Small terminal tasks with exact verifiers, written as Harbor task folders."""
