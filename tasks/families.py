@@ -96,6 +96,10 @@ class _Draw:
     def body(self) -> str:
         return "".join(self.lines)
 
+    def text(self, number: int) -> str:
+        """A text for each of several files: equal ones would let a file that replaced another pass for it."""
+        return self.body + f"{self.words[0]}\n" * number
+
     def instance(
         self,
         instruction: str,
@@ -171,8 +175,8 @@ def _delete(d: _Draw) -> Instance:
     return d.instance(
         f"Delete the file {name}. Keep all other files.",
         f"rm {name}",
-        (Missing(name), _same(kept, d.body)),
-        files={name: d.body, kept: d.body},
+        (Missing(name), _same(kept, d.text(1))),
+        files={name: d.body, kept: d.text(1)},
     )
 
 
@@ -221,14 +225,14 @@ def _delext(d: _Draw) -> Instance:
     first, second = f"{d.names[0]}.{d.ending}", f"{d.names[1]}.{d.ending}"
     kept = d.texts[2]
     one_left: tuple[Level, ...] = (
-        Level(0.5, (Missing(first), _same(second, d.body), _same(kept, d.body))),
-        Level(0.5, (_same(first, d.body), Missing(second), _same(kept, d.body))),
+        Level(0.5, (Missing(first), _same(second, d.text(1)), _same(kept, d.text(2)))),
+        Level(0.5, (_same(first, d.body), Missing(second), _same(kept, d.text(2)))),
     )
     return d.instance(
         f"Delete all files that end in .{d.ending}. Keep all other files.",
         f"rm *.{d.ending}",
-        (Missing(first), Missing(second), _same(kept, d.body)),
-        files={first: d.body, second: d.body, kept: d.body},
+        (Missing(first), Missing(second), _same(kept, d.text(2))),
+        files={first: d.body, second: d.text(1), kept: d.text(2)},
         partial=one_left,
     )
 
