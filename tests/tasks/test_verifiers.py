@@ -97,7 +97,7 @@ RESULTS: dict[str, list[tuple[str, float, float]]] = {
         ("rm $(ls *${2#?} | tail -1)", 0, 0.5),
         ("rm $(ls *${2#?} | head -1) *.txt", 0, 0),
         ("rm *${2#?}; echo x >> *.txt", 0, 0),
-        ("mv $(ls *${2#?}) ..; mv ../*${2#?} $(ls)", 0, 0),
+        ("mv $(ls *${2#?} | head -1) *.txt; rm *${2#?}", 0, 0),
     ],
     "count": [
         ("wc -l $4 > $6", 1, 1),
