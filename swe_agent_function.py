@@ -88,8 +88,8 @@ async def abort(args: Any) -> None:
         return
     try:
         headers = _headers(_token() or _admin_secret())
-    except OSError as error:
-        logger.warning("no trial was flushed: %s", error)
+    except (OSError, ValueError) as error:
+        logger.warning("no trial was flushed: %s", _cause(error))
         return
     url, client, gate = f"{_server_url()}/flush", _client(), asyncio.Semaphore(FLUSHES_AT_A_TIME)
 
@@ -116,10 +116,8 @@ async def _run(base_url: str, sampling_params: Mapping[str, Any], metadata: Mapp
     try:
         content = json.dumps(_request(base_url, sampling_params, metadata), allow_nan=False).encode()
         headers = _headers(_token())
-    except (TypeError, ValueError) as error:
-        return _lost("RequestRejected", f"the request cannot be written as JSON: {error}", metadata)
-    except OSError as error:
-        return _lost("RequestRejected", f"AGENT_SERVER_TOKEN_FILE cannot be read: {error}", metadata)
+    except (TypeError, ValueError, OverflowError, OSError) as error:
+        return _lost("RequestRejected", f"the request cannot be built: {_cause(error)}", metadata)
     async with _slot():
         return await _post(f"{_server_url()}/run", content, headers, metadata)
 
@@ -214,13 +212,22 @@ def _headers(token: str | None) -> dict[str, str]:
 
 
 def _token() -> str | None:
-    path = os.environ.get("AGENT_SERVER_TOKEN_FILE")
-    return Path(path).read_text(encoding="utf-8").strip() if path else None
+    return _secret_file("AGENT_SERVER_TOKEN_FILE")
 
 
 def _admin_secret() -> str | None:
-    path = os.environ.get("HARBOR_ADMIN_SECRET_FILE")
-    return Path(path).read_text(encoding="utf-8").strip() if path else os.environ.get("HARBOR_ADMIN_SECRET")
+    return _secret_file("HARBOR_ADMIN_SECRET_FILE") or os.environ.get("HARBOR_ADMIN_SECRET")
+
+
+def _secret_file(name: str) -> str | None:
+    """The token in the file that the variable names; raises OSError or ValueError when there is none to read."""
+    path = os.environ.get(name)
+    if not path:
+        return None
+    token = Path(path).read_text(encoding="utf-8").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise ValueError(f"{path}, named by {name}, holds no token of printable ASCII")
+    return token
 
 
 def _client() -> httpx.AsyncClient:

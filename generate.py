@@ -1,0 +1,266 @@
+"""Miles' hooks of the agentic launchers, thin adapters of `trajectory/` to Miles' types.
+
+  --custom-generate-function-path generate.generate     records what a trajectory came to, aborts a discard
+  --custom-rm-path                generate.reward_func  the reward that the agent server gave
+  --rollout-function-path         generate.RolloutFn    the agents' numbers in the step's metrics (synchronous only)
+
+Environment, set by the launchers: TRACES_DIR (where the outcomes file goes, else --dump-details) and
+MAX_CONSECUTIVE_DISCARDS (256). Importing this file needs no Miles; using its Miles hooks does.
+"""
+
+import argparse
+import asyncio
+import copy
+import functools
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx
+
+from trajectory.discards import ConsecutiveDiscards, TooManyDiscards
+from trajectory.metrics import aggregate_agent_metrics, flat_samples
+from trajectory.outcome import Outcome, discarded, finite_number
+from trajectory.outcomes_file import OutcomesFile, outcome_line
+from trajectory.report import listening
+from trajectory.sample import OUTCOME_KEYS, mark_sample
+
+if TYPE_CHECKING:
+    RolloutFn: type[Any]
+
+__all__ = ["RolloutFn", "aggregate_agent_metrics", "generate", "reward_func"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MAX_CONSECUTIVE_DISCARDS = 256
+WATCH_INTERVAL = 0.5
+
+# What Miles raises when a session cannot be read or its turns do not line up. One such trajectory is discarded;
+# in the fully asynchronous rollout it would end the whole run.
+SESSION_FAULTS = (AssertionError, KeyError, ValueError, TimeoutError, OSError, httpx.HTTPError)
+
+
+@dataclass
+class _Step:
+    """What this process knows of the synchronous rollout in progress."""
+
+    rollout_id: int | None = None
+    discarded: Counter[str] = field(default_factory=Counter[str])
+
+    def begin(self, rollout_id: int) -> None:
+        self.rollout_id = rollout_id
+        self.discarded.clear()
+
+    def metrics(self) -> dict[str, float]:
+        """Discarded trajectories of the step; the samples that Miles keeps no longer show them."""
+        by_status = {f"agent/discarded/{status}": float(count) for status, count in sorted(self.discarded.items())}
+        return {"agent/discarded": float(self.discarded.total())} | by_status
+
+
+_step = _Step()
+
+
+async def generate(input: Any) -> Any:
+    """Miles' agentic generate, with the outcome carried into every sample and into the outcomes file.
+
+    Takes a `GenerateFnInput`, answers the `GenerateFnOutput` of Miles with one Sample or a list of them. A discard
+    sets `Sample.Status.ABORTED` and the exit status, whatever session Miles kept. Raises
+    `trajectory.discards.TooManyDiscards` when nothing but discards has come for too long.
+    """
+    from miles.rollout.base_types import GenerateFnOutput  # pyright: ignore[reportMissingImports]
+
+    sample, evaluation = input.sample, bool(input.evaluation)
+    for key in OUTCOME_KEYS:
+        # A prompt that is sampled again keeps the metadata of its last attempt.
+        (sample.metadata or {}).pop(key, None)
+    started = time.monotonic()
+
+    def record(outcome: Outcome) -> None:
+        _append_outcome(input.args, sample, outcome, time.monotonic() - started, evaluation)
+        if outcome.discard and not evaluation:
+            _step.discarded[outcome.exit_status] += 1
+        _discards().record(outcome)
+
+    with listening() as reported:
+        try:
+            output = await _miles_generate()(input)
+            failure = None
+        except asyncio.CancelledError:
+            record(discarded("Aborted", reason="the trajectory was cancelled"))
+            raise
+        except SESSION_FAULTS as error:
+            logger.warning("session of sample %s is unusable", sample.index, exc_info=error)
+            output = GenerateFnOutput(samples=copy.deepcopy(sample))
+            failure = f"{type(error).__name__}: {str(error)[:300]}"
+    samples = flat_samples([output.samples])
+    outcome = _outcome(reported[-1] if reported else None, samples, failure)
+    for produced in samples:
+        mark_sample(produced, outcome, evaluation=evaluation)
+    record(outcome)
+    return output
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds exactly what Miles' own agentic generate adds."""
+    _miles_generate().add_arguments(parser)
+
+
+# Miles' parser looks for this attribute on the function that --custom-generate-function-path names.
+generate.add_arguments = _add_arguments  # pyright: ignore[reportFunctionMemberAccess]
+
+
+async def reward_func(args: Any, samples: Any, **kwargs: Any) -> float | list[float]:
+    """The reward that the trajectory carries: a float for one Sample, a list of floats for a list.
+
+    A sample without a finite reward is aborted, counted as a discard and given 0.0, since Miles' metrics cannot
+    take None.
+    """
+    if isinstance(samples, list | tuple):
+        return [_reward(sample) for sample in cast(list[Any], samples)]
+    return _reward(samples)
+
+
+def _reward(sample: Any) -> float:
+    metadata: object = sample.metadata
+    known = cast(Mapping[str, Any], metadata) if isinstance(metadata, Mapping) else {}
+    reward = finite_number(known.get("reward"))
+    if reward is not None:
+        return reward
+    status = known.get("exit_status")
+    outcome = discarded(status if isinstance(status, str) and status else "NoReward", reason="no reward was given")
+    if known.get("discard") is not True:
+        # One that is marked already was counted by generate.
+        mark_sample(sample, outcome)
+        _discards().record(outcome)
+    else:
+        sample.status = type(sample.status)("aborted")
+    return 0.0
+
+
+def _outcome(reported: Outcome | None, samples: list[Any], failure: str | None) -> Outcome:
+    """What the trajectory came to, from the agent function's answer and from what Miles made of the session."""
+    outcome = reported or _outcome_in_metadata(samples)
+    if outcome is not None and outcome.discard:
+        return outcome
+    if failure is not None:
+        return discarded("SessionUnusable", reason=failure, agent_metrics=outcome.agent_metrics if outcome else None)
+    if outcome is None:
+        return discarded("AgentFunctionFailed", reason="the agent function raised or answered nothing")
+    if samples and all(sample.status.value != "aborted" for sample in samples):
+        return outcome
+    status = "Aborted"
+    if not any(sample.response_length for sample in samples):
+        # Miles answers the bare prompt when it recorded no call, and when no call fits into --max-seq-len.
+        status = "SessionUnusable" if outcome.agent_metrics.get("turns") else "NeverRan"
+    return discarded(status, eval_report=outcome.eval_report, agent_metrics=outcome.agent_metrics)
+
+
+def _outcome_in_metadata(samples: list[Any]) -> Outcome | None:
+    """The answer as Miles merged it: the only way where the agent function ran in a process of its own."""
+    for sample in samples:
+        metadata = sample.metadata or {}
+        if any(key in metadata for key in ("reward", "exit_status")):
+            return Outcome.from_reply(metadata)
+    return None
+
+
+def _append_outcome(args: Any, sample: Any, outcome: Outcome, seconds: float, evaluation: bool) -> None:
+    traces_dir = os.environ.get("TRACES_DIR") or getattr(args, "dump_details", None)
+    if not traces_dir:
+        return
+    line = outcome_line(
+        outcome,
+        seconds=seconds,
+        group_index=sample.group_index,
+        index=sample.index,
+        instance_id=(sample.metadata or {}).get("instance_id"),
+        rollout_id=None if evaluation else _step.rollout_id,
+        evaluation=evaluation,
+    )
+    _outcomes_file(str(traces_dir)).append(line)
+
+
+@functools.cache
+def _outcomes_file(traces_dir: str) -> OutcomesFile:
+    return OutcomesFile(traces_dir)
+
+
+@functools.cache
+def _discards() -> ConsecutiveDiscards:
+    """The counter of this process; raises ValueError when MAX_CONSECUTIVE_DISCARDS is not a positive whole number."""
+    raw = os.environ.get("MAX_CONSECUTIVE_DISCARDS", "").strip() or str(DEFAULT_MAX_CONSECUTIVE_DISCARDS)
+    if not raw.isdecimal() or int(raw) < 1:
+        raise ValueError(f"MAX_CONSECUTIVE_DISCARDS={raw} must be a whole number of 1 or more")
+    return ConsecutiveDiscards(int(raw))
+
+
+def _miles_generate() -> Any:
+    from miles.rollout.generate_hub.agentic_tool_call import (  # pyright: ignore[reportMissingImports]
+        generate as miles_generate,
+    )
+
+    return cast(Any, miles_generate)
+
+
+@functools.cache
+def _rollout_fn_class() -> type[Any]:
+    from miles.rollout.inference_rollout.inference_rollout_common import (  # pyright: ignore[reportMissingImports]
+        InferenceRolloutFn,
+    )
+
+    base = cast(type[Any], InferenceRolloutFn)
+
+    class RolloutFn(base):
+        """Miles' rollout with the agents' numbers in its metrics, ended when nothing but discards comes."""
+
+        def __init__(self, input: Any) -> None:
+            _discards()
+            super().__init__(input)
+
+        async def _call_train(self, input: Any) -> Any:
+            _step.begin(input.rollout_id)
+            try:
+                output = await _until_too_many_discards(super()._call_train(input), self.state.args)
+            finally:
+                _step.rollout_id = None
+            metrics = aggregate_agent_metrics(output.samples) | _step.metrics()
+            output.metrics = {**(output.metrics or {}), **metrics}
+            logger.info("agents of rollout %s: %s", input.rollout_id, metrics)
+            return output
+
+    RolloutFn.__qualname__ = "RolloutFn"
+    return RolloutFn
+
+
+async def _until_too_many_discards(rollout: Any, args: Any) -> Any:
+    """The rollout's result; raises TooManyDiscards as soon as the limit is reached.
+
+    Miles logs what a single trajectory raises and goes on, so the limit is watched from here.
+    """
+    task = asyncio.ensure_future(rollout)
+    try:
+        while True:
+            done, _ = await asyncio.wait({task}, timeout=WATCH_INTERVAL)
+            if done:
+                return task.result()
+            exceeded = _discards().exceeded
+            if exceeded is not None:
+                raise TooManyDiscards(str(exceeded))
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            from swe_agent_function import abort
+
+            await abort(args)
+
+
+def __getattr__(name: str) -> Any:
+    # The class needs Miles to exist; whoever asks for it has Miles.
+    if name == "RolloutFn":
+        return _rollout_fn_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
