@@ -1,0 +1,36 @@
+"""Agent server: runs one Harbor trial for each POST /run and answers with its reward.
+
+    python agent_server.py --environment local --harbor-tasks-dir tasks/ --port 11000
+
+Exit codes: 0 ended by SIGTERM or with its parent, 2 a setting cannot work, 3 the environment cannot work here, 130 Ctrl-C.
+"""
+
+import asyncio
+import logging
+import sys
+
+from harbor_service.command_line import parse_settings
+from harbor_service.environments import BadEnvironment, check_environment, environment_config
+from harbor_service.server import serve
+from harbor_service.settings import BadSetting
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # One line for each request of each trial helps nobody and costs CPU.
+    for name in ("httpx", "harbor"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        settings = parse_settings(sys.argv[1:])
+        check_environment(environment_config(settings.environment, settings.environment_options))
+        return asyncio.run(serve(settings))
+    except BadSetting as error:
+        print(f"agent_server.py: {error}", file=sys.stderr)
+        return 2
+    except BadEnvironment as error:
+        print(f"agent_server.py: environment: {error}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""From `--environment` and `--environment-option` to Harbor's environment configuration."""
+
+# pyright: reportMissingTypeStubs=false
+# Harbor ships types without the marker file that says so.
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from harbor.environments.factory import EnvironmentFactory
+from harbor.models.environment_type import EnvironmentType
+from harbor.models.trial.config import EnvironmentConfig
+
+LOCAL: Final = "local"
+LOCAL_IMPORT_PATH: Final = "sandbox.environment:LocalEnvironment"
+PROVIDERS: Final = ("docker", "daytona", "e2b", "modal")
+
+
+class BadEnvironment(ValueError):
+    """The environment is unknown or cannot run on this machine."""
+
+
+def environment_config(name: str, options: Sequence[str] = ()) -> EnvironmentConfig:
+    """Harbor's configuration for `name` with `options`, each KEY=VALUE; a value that is JSON is read as JSON.
+
+    Raises:
+        BadEnvironment: an unknown name or an option without `=`.
+    """
+    kwargs = dict(_option(text) for text in options)
+    if name == LOCAL:
+        return EnvironmentConfig(import_path=LOCAL_IMPORT_PATH, kwargs=kwargs)
+    if ":" in name:
+        return EnvironmentConfig(import_path=name, kwargs=kwargs)
+    if name in PROVIDERS:
+        return EnvironmentConfig(type=EnvironmentType(name), kwargs=kwargs)
+    known = ", ".join((LOCAL, *PROVIDERS))
+    raise BadEnvironment(f"unknown environment {name!r}; known: {known}, or MODULE:CLASS of your own")
+
+
+def check_environment(config: EnvironmentConfig) -> None:
+    """Ask the environment whether it can work here, before anything starts.
+
+    Raises:
+        BadEnvironment: with the environment's own reason.
+    """
+    try:
+        if config.import_path == LOCAL_IMPORT_PATH:
+            import sandbox
+
+            sandbox.preflight()
+        EnvironmentFactory.run_preflight(config.type, config.import_path, config.kwargs)
+    except SystemExit as stop:
+        # Harbor's providers report a missing program or credential by ending the process.
+        raise BadEnvironment(str(stop.code)) from stop
+    except (ImportError, OSError, RuntimeError, ValueError, TypeError) as error:
+        raise BadEnvironment(f"{type(error).__name__}: {error}") from error
+
+
+def _option(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise BadEnvironment(f"environment option {text!r} must be KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

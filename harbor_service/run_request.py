@@ -1,0 +1,58 @@
+"""The body of `POST /run`, checked before a trial is queued."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from harbor_service.agents import AGENT_NAMES
+
+
+class RunRequest(BaseModel):
+    """One record's metadata and where its model answers; fields of the record that nobody here reads are kept."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    instance_id: str = Field(min_length=1)
+    agent_name: str = "shell"
+    base_url: str | None = None  # OpenAI root of the session, ends in /v1
+    model: str = ""
+    sampling_params: dict[str, Any] = Field(default_factory=dict[str, Any])
+    max_seq_len: int | None = Field(default=None, ge=1)  # tokens, prompt and completion together
+    session_server_id: str | None = None
+    session_server_instance_id: str | int | None = None
+    agent_options: dict[str, Any] | None = None
+
+    @field_validator("agent_name")
+    @classmethod
+    def _agent_is_known(cls, name: str) -> str:
+        if name not in AGENT_NAMES:
+            raise ValueError(f"unknown agent_name {name!r:.80}; known: {', '.join(AGENT_NAMES)}")
+        return name
+
+    @field_validator("base_url")
+    @classmethod
+    def _base_url_is_http(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ValueError(f"base_url must start with http:// or https://, not {url!r:.80}")
+        return url
+
+    @property
+    def owner(self) -> str | None:
+        """The session server instance whose flush ends this trial."""
+        return None if self.session_server_instance_id is None else str(self.session_server_instance_id)
+
+
+class FlushRequest(BaseModel):
+    """The body of `POST /flush`."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    session_server_instance_id: str | int
+
+
+class TasksRequest(BaseModel):
+    """The body of `POST /tasks`."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    instance_ids: list[str]

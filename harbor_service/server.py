@@ -1,0 +1,180 @@
+"""The process: sockets, signals, ready file, watch on the parent; ends with every trial ended."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from harbor_service.access import is_loopback
+from harbor_service.dashboard import make_dashboard
+from harbor_service.environments import environment_config
+from harbor_service.model_client import close_shared_client
+from harbor_service.routes import make_app
+from harbor_service.settings import BadSetting, Settings
+from harbor_service.task_store import TaskStore
+from harbor_service.trial_desk import TrialDesk
+from harbor_service.trial_runner import TrialRunner
+
+_logger = logging.getLogger(__name__)
+# Longer than any client keeps an idle connection: a server that closes first loses a request now and then.
+_KEEP_ALIVE_SECONDS = 120
+_DASHBOARD_HOST = "127.0.0.1"
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that leaves signals to us, since trials end before connections do."""
+
+    def __init__(self, app: Any, on_started: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=2,
+            )
+        )
+        self._on_started = on_started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+
+async def serve(settings: Settings) -> int:
+    """Serve until SIGTERM, SIGINT or the end of the parent; exit code 0, or 130 after SIGINT.
+
+    Raises:
+        BadSetting: an address that cannot be bound, a folder that cannot be written, a parent that is gone.
+    """
+    trials_dir = _writable(settings.trials_dir)
+    desk = TrialDesk(settings.max_concurrent)
+    runner = TrialRunner(
+        tasks=TaskStore(settings.harbor_tasks_dir),
+        environment=environment_config(settings.environment, settings.environment_options),
+        trials_dir=trials_dir,
+        agent_timeout=settings.agent_timeout,
+        setup_timeout=settings.setup_timeout,
+        agent_options=settings.agent_options,
+    )
+    listener = _listen(settings.host, settings.port, "--port")
+    port = listener.getsockname()[1]
+    _warn_when_open(settings)
+
+    stop = asyncio.Event()
+    codes: list[int] = []
+
+    def end(code: int, reason: str) -> None:
+        if not codes:
+            _logger.warning("ending: %s", reason)
+        codes.append(code)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, end, 0, "SIGTERM")
+    loop.add_signal_handler(signal.SIGINT, end, 130, "SIGINT")
+
+    def started() -> None:
+        _logger.info("listening on %s:%d, tasks in %s", settings.host, port, settings.harbor_tasks_dir)
+        if settings.ready_file is not None:
+            _write_ready_file(settings.ready_file, {"host": settings.host, "port": port, "pid": os.getpid()})
+
+    servers = [(_Server(make_app(settings, runner, desk), started), listener)]
+    if settings.dashboard_port:
+        page = _listen(_DASHBOARD_HOST, settings.dashboard_port, "--dashboard-port")
+        servers.append((_Server(make_dashboard(desk), lambda: None), page))
+        _logger.info("dashboard on http://%s:%d/", _DASHBOARD_HOST, settings.dashboard_port)
+
+    with _parent_watched(settings.parent_pid, lambda: end(0, "the parent process is gone")):
+        serving = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in servers]
+        await stop.wait()
+        left = await desk.close("the server is shutting down", settings.shutdown_grace)
+        if left:
+            _logger.error("%d trials did not end in %s s; their sandboxes die with us", left, settings.shutdown_grace)
+        for server, _ in servers:
+            server.should_exit = True
+        await asyncio.gather(*serving)
+    await close_shared_client()
+    return codes[0]
+
+
+def _listen(host: str, port: int, flag: str) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Inherited by every connection: a trainer machine that vanished ends its trials within two minutes.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+        listener.bind(address)
+    except OSError as error:
+        raise BadSetting(f"cannot listen on {host}:{port} ({error}); choose another {flag}") from error
+    return listener
+
+
+def _writable(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadSetting(f"cannot make --trials-dir {folder}: {error}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadSetting(f"--trials-dir {folder} cannot be written by this user")
+    return folder.resolve()
+
+
+def _warn_when_open(settings: Settings) -> None:
+    if settings.token is None and not is_loopback(settings.host):
+        _logger.warning(
+            "OPEN TO THE NETWORK: %s is not loopback and no token is set. Whoever reaches it can run commands in "
+            "this machine's sandboxes. Give --token-file (or AGENT_SERVER_TOKEN_FILE) here and on the trainer.",
+            settings.host,
+        )
+
+
+def _write_ready_file(path: Path, content: dict[str, object]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+@contextlib.contextmanager
+def _parent_watched(pid: int | None, on_gone: Callable[[], None]) -> Generator[None, None, None]:
+    """Call `on_gone` once process `pid` has ended; its number being used again cannot deceive a pidfd."""
+    if pid is None:
+        yield
+        return
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError as error:
+        raise BadSetting(f"--parent-pid {pid} cannot be watched: {error}") from error
+    loop = asyncio.get_running_loop()
+
+    def gone() -> None:
+        loop.remove_reader(descriptor)
+        on_gone()
+
+    loop.add_reader(descriptor, gone)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

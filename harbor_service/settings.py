@@ -1,0 +1,67 @@
+"""What the server was asked to do: one flat block of checked values."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class BadSetting(ValueError):
+    """A setting cannot work; the text says which and what would."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Resolved settings. Raises BadSetting."""
+
+    # Where it listens
+    host: str = "127.0.0.1"
+    port: int = 11000  # 0: a free one
+    dashboard_port: int = 0  # 0: no dashboard
+
+    # What it runs
+    harbor_tasks_dir: Path = Path("tasks")
+    trials_dir: Path = Path("trials")
+    environment: str = "docker"
+    environment_options: tuple[str, ...] = ()  # KEY=VALUE
+    agent_options: dict[str, Any] = field(default_factory=dict[str, Any])  # under a record's own
+
+    # How much and how long
+    max_concurrent: int = 8  # trials
+    agent_timeout: float = 1800.0  # seconds
+    setup_timeout: float = 360.0  # seconds
+    shutdown_grace: float = 10.0  # seconds
+
+    # Who may call
+    token: str | None = field(default=None, repr=False)
+    admin_secret: str | None = field(default=None, repr=False)
+
+    # Who watches it
+    ready_file: Path | None = None
+    parent_pid: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("port", "dashboard_port"):
+            value = getattr(self, name)
+            _require(0 <= value <= 65535, f"--{_flag(name)} must be between 0 and 65535, not {value}")
+        _require(
+            self.port == 0 or self.port != self.dashboard_port,
+            f"--dashboard-port and --port are both {self.port}; give the dashboard its own",
+        )
+        _require(self.max_concurrent >= 1, f"--max-concurrent must be at least 1, not {self.max_concurrent}")
+        for name in ("agent_timeout", "setup_timeout", "shutdown_grace"):
+            value = getattr(self, name)
+            _require(math.isfinite(value) and value > 0, f"--{_flag(name)} must be more than 0 seconds, not {value}")
+        _require(
+            self.harbor_tasks_dir.is_dir(),
+            f"no folder of tasks at {self.harbor_tasks_dir}; name it with --harbor-tasks-dir or HARBOR_TASKS_DIR",
+        )
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise BadSetting(problem)

@@ -1,0 +1,99 @@
+"""One Harbor trial: its configuration, the break between agent and verifier, its verdict."""
+
+# pyright: reportMissingTypeStubs=false
+# Harbor ships types without the marker file that says so.
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from harbor.models.task.verifier_mode import VerifierEnvironmentMode
+from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
+from harbor.trial.hooks import TrialEvent, TrialHookEvent
+from harbor.trial.trial import Trial
+
+from harbor_service.agents import MODEL_FREE, agent_config
+from harbor_service.run_request import RunRequest
+from harbor_service.task_store import TaskStore
+from harbor_service.verdict import verdict
+from trajectory.judge import judge_trial
+from trajectory.outcome import Outcome
+
+_logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Restartable(Protocol):
+    """An environment that can end every process and come back with the same files."""
+
+    async def restart(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class TrialRunner:
+    """What all trials of a server have in common."""
+
+    tasks: TaskStore
+    environment: EnvironmentConfig
+    trials_dir: Path
+    agent_timeout: float  # seconds
+    setup_timeout: float  # seconds
+    agent_options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # under the record's own
+
+    def agent_of(self, request: RunRequest) -> AgentConfig:
+        """Harbor's agent configuration. Raises BadAgentOptions."""
+        return agent_config(request, self.agent_options, self.agent_timeout, self.setup_timeout)
+
+    async def run(self, folder: Path, agent_name: str, agent: AgentConfig) -> Outcome:
+        """Run one trial in `folder`'s task and judge it; only cancellation is raised."""
+        config = TrialConfig(
+            task=TaskConfig(path=folder),
+            trials_dir=self.trials_dir,
+            agent=agent,
+            environment=self.environment,
+        )
+        created = False
+        try:
+            trial = await Trial.create(config)
+            created = True
+            trial.add_hook(TrialEvent.VERIFICATION_START, _fresh_processes(trial))
+            trial.add_hook(TrialEvent.CANCEL, _stop_sandbox(trial))
+            result = await trial.run()
+        except Exception as error:  # agents, providers and hooks raise what they like; none may end the server
+            _logger.warning("%s: %s", folder.name, error, exc_info=True)
+            return await self._failed(folder, error, created)
+        return verdict(result, uses_model=agent_name not in MODEL_FREE)
+
+    async def _failed(self, folder: Path, error: Exception, created: bool) -> Outcome:
+        reason = None if created else await asyncio.to_thread(self.tasks.why_broken, folder)
+        return judge_trial(
+            reward=None,
+            exception_type="TaskBroken" if reason else type(error).__name__,
+            exception_message=reason or str(error)[:500],
+            started=created,
+        )
+
+
+def _fresh_processes(trial: Trial) -> Any:
+    """Nothing the agent left running meets the verifier."""
+
+    async def restart(event: TrialHookEvent) -> None:
+        separate = event.result.verifier_environment_mode is VerifierEnvironmentMode.SEPARATE
+        if not separate and isinstance(trial.agent_environment, Restartable):
+            await trial.agent_environment.restart()
+
+    return restart
+
+
+def _stop_sandbox(trial: Trial) -> Any:
+    """A cancelled trial's files are worth nothing: its sandbox ends before Harbor tries to fetch them."""
+
+    async def stop(event: TrialHookEvent) -> None:
+        del event
+        if isinstance(trial.agent_environment, Restartable):
+            await trial.agent_environment.stop(delete=True)
+
+    return stop
