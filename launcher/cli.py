@@ -1,0 +1,115 @@
+"""Command line of a launcher: every option with its help, and only those given in the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
+
+import tyro
+
+from launcher.engines import EngineRules
+from launcher.errors import OptionsError
+
+ALIASES: Mapping[str, tuple[str, ...]] = {"session_server_external_host": ("--router-external-host",)}
+METAVARS: Mapping[str, str] = {"extra_env_vars": "NAME=VALUE ...", "families": "NAME,...", "target_modules": "NAME ..."}
+
+# Plain switches: off everywhere, so a --no-... twin would only lengthen the help (and read --no-no-wait).
+SWITCHES = frozenset(
+    {"dry_run", "preflight_only", "skip_preflight", "no_wait", "resume", "skip_prepare", "full_finetune"}
+)
+
+
+def flag(option: str) -> str:
+    """`save_dir` -> `--save-dir`."""
+    return "--" + option.replace("_", "-")
+
+
+def without_none(hint: Any) -> Any:
+    """`int | None` -> `int`; whether an option may be absent is not something to type on a command line."""
+    if get_origin(hint) in (Union, UnionType):
+        (only,) = (part for part in get_args(hint) if part is not NoneType)
+        return only
+    return hint
+
+
+def groups_of(options: type) -> Iterator[tuple[str, type]]:
+    """Field name and dataclass of every option group."""
+    hints = get_type_hints(options)
+    for field in dataclasses.fields(options):
+        yield field.name, cast(type, without_none(hints[field.name]))
+
+
+def fields_of(group: type) -> Iterator[tuple[str, Any, str]]:
+    """Name, type without None, and help of every option of a group."""
+    for name, hint in get_type_hints(group, include_extras=True).items():
+        base, text = get_args(hint)
+        yield name, without_none(base), str(text)
+
+
+def parse(
+    program: str, description: str, options: type, engines: Sequence[EngineRules], argv: Sequence[str]
+) -> dict[str, Any]:
+    """Values by option name, of the options given.
+
+    Exits with 0 after --help and with 2, naming near misses, on anything that is not an option of this launcher.
+    """
+    _refuse_wandb_key(argv)
+    spec: dict[str, Any] = {}
+    off: dict[str, dict[str, bool]] = {}
+    for group_name, group in groups_of(options):
+        keys: dict[str, Any] = {}
+        for name, hint, text in fields_of(group):
+            marker = tyro.conf.arg(
+                help=text,
+                aliases=ALIASES.get(name, ()),
+                metavar=METAVARS.get(name) if get_origin(hint) is not Literal else None,
+                help_behavior_hint=_defaults_hint(name, engines),
+            )
+            if name in SWITCHES:
+                keys[name] = Annotated[hint, marker, tyro.conf.FlagCreatePairsOff]
+                off.setdefault(group_name, {})[name] = False
+            else:
+                keys[name] = Annotated[hint, marker]
+        title = group_name.replace("_", " ")
+        spec[title] = Annotated[TypedDict(group.__name__, keys, total=False), tyro.conf.arg(help=group.__doc__)]  # pyright: ignore[reportArgumentType, reportUnknownArgumentType]
+        off.setdefault(title, off.pop(group_name, {}))
+    parsed: dict[str, dict[str, Any]] = tyro.cli(
+        cast(type[dict[str, dict[str, Any]]], TypedDict("Options", spec)),  # pyright: ignore[reportArgumentType]
+        prog=program,
+        description=description,
+        default=cast(dict[str, dict[str, Any]], off),
+        args=list(argv),
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    merged = {name: value for group in parsed.values() for name, value in group.items()}
+    return {name: value for name, value in merged.items() if not (name in SWITCHES and value is False)}
+
+
+def _refuse_wandb_key(argv: Sequence[str]) -> None:
+    # Before tyro sees it: its error text would repeat the key.
+    for item in argv:
+        if item.split("=", 1)[0].replace("_", "-") == "--wandb-key":
+            raise OptionsError(
+                "--wandb-key is refused, a key on the command line is visible to everyone on the machine; "
+                "set WANDB_API_KEY in the environment of the workers or run `wandb login` there (netrc)"
+            )
+
+
+def _defaults_hint(option: str, engines: Sequence[EngineRules]) -> str:
+    shown = [(engine.name, engine.defaults[option]) for engine in engines if option in engine.defaults]
+    values = {_shown(value) for _, value in shown}
+    if len(values) == 1 and len(shown) == len(engines):
+        return "" if values == {"none"} else f"({values.pop()})"
+    return "(" + "; ".join(f"{name}: {_shown(value)}" for name, value in shown) + ")"
+
+
+def _shown(value: object) -> str:
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ",".join(str(part) for part in cast(tuple[object, ...], value))
+    return str(value)

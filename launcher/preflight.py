@@ -1,0 +1,50 @@
+"""Checks before a start: each one sentence and a way out, run side by side, all reported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found; `way_out` is empty where all is well."""
+
+    check: str
+    status: Status
+    sentence: str
+    way_out: str = ""
+
+
+def ok(check: str, sentence: str) -> Finding:
+    return Finding(check, Status.OK, sentence)
+
+
+def warning(check: str, sentence: str, way_out: str) -> Finding:
+    return Finding(check, Status.WARNING, sentence, way_out)
+
+
+def failure(check: str, sentence: str, way_out: str) -> Finding:
+    return Finding(check, Status.FAILURE, sentence, way_out)
+
+
+def run_checks(checks: Sequence[Callable[[], Finding]]) -> list[Finding]:
+    """In the order given. A check that raises is a defect of the check and ends the launcher."""
+    with ThreadPoolExecutor(max_workers=max(1, len(checks))) as pool:
+        return list(pool.map(lambda check: check(), checks))
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """To standard error, which leaves standard output to the run."""
+    for finding in findings:
+        way_out = f"; {finding.way_out}" if finding.way_out else ""
+        print(f"{finding.status:>8}  {finding.check}: {finding.sentence}{way_out}", file=sys.stderr)

@@ -1,0 +1,66 @@
+"""From the options given to a complete options object: command line, then environment, then the engine's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.cli import fields_of, flag, groups_of
+from launcher.engines import EngineRules
+from launcher.errors import OptionsError
+from launcher.options import CommonOptions
+
+
+@dataclass(frozen=True)
+class Resolved[T: CommonOptions]:
+    """Complete options, and which came from where (option -> variable) instead of from the command line."""
+
+    options: T
+    given: frozenset[str]
+    from_environment: Mapping[str, str]
+
+
+def resolve[T: CommonOptions](
+    options: type[T], given: Mapping[str, Any], engines: Mapping[str, EngineRules], environment: Mapping[str, str]
+) -> Resolved[T]:
+    """Raises OptionsError for an option that the chosen engine refuses, by name, with reason and way out."""
+    engine = engines[str(given.get("engine", next(iter(engines))))]
+    values: dict[str, Any] = dict(engine.defaults)
+    types = {name: hint for _, group in groups_of(options) for name, hint, _ in fields_of(group)}
+    from_environment: dict[str, str] = {}
+    for option, variables in engine.environment.items():
+        variable = next((name for name in variables if environment.get(name)), None)
+        if option in types and option not in given and variable is not None:
+            values[option] = _typed(types[option], variable, environment[variable])
+            from_environment[option] = variable
+    for option, value in given.items():
+        if option in engine.refused:
+            raise OptionsError(f"{flag(option)} with --engine {engine.name}: {engine.refused[option]}")
+        if option not in values:
+            raise OptionsError(f"{flag(option)} is not an option of --engine {engine.name} here; leave it out")
+        values[option] = _split(value) if option in ("families", "target_modules") else value
+    groups = {name: _build(group, values) for name, group in groups_of(options)}
+    return Resolved(options(**groups), frozenset(given), from_environment)
+
+
+def _build(group: type, values: Mapping[str, Any]) -> Any:
+    names = [name for name, _, _ in fields_of(group)]
+    if not any(name in values for name in names):
+        return None
+    return group(**{name: values.get(name) for name in names})
+
+
+def _typed(hint: Any, variable: str, text: str) -> Any:
+    if hint is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise OptionsError(
+                f"{variable}={text!r} in the environment is not a whole number; unset or correct it"
+            ) from None
+    return text
+
+
+def _split(items: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part for item in items for part in item.replace(",", " ").split())

@@ -1,0 +1,125 @@
+"""Rules between options that hold on every engine; a function's name is its rule."""
+
+from __future__ import annotations
+
+import math
+
+from launcher.cli import flag
+from launcher.errors import OptionsError
+from launcher.options import Agent, CommonOptions, Job, Local, Lora, Rollout
+from launcher.secrets import validate_url
+
+
+def validate(options: CommonOptions) -> None:
+    """Raises OptionsError with the numbers and the way out."""
+    validate_one_way_to_stop_early(options.job)
+    validate_sizes_are_positive(options)
+    validate_group_has_an_advantage(options.rollout)
+    validate_batches_fill_whole_steps(options.rollout)
+    validate_turn_fits_into_session(options.rollout)
+    if options.agent.agent_server_url is not None:
+        validate_url("--agent-server-url", options.agent.agent_server_url)
+    validate_model_name_is_one_word(options.agent)
+    if options.lora is not None:
+        validate_dropout_is_a_probability(options.lora)
+    if options.local is not None:
+        validate_local_numbers(options.local)
+
+
+def validate_one_way_to_stop_early(job: Job) -> None:
+    both = [
+        flag(name)
+        for name, on in (
+            ("dry_run", job.dry_run),
+            ("preflight_only", job.preflight_only),
+            ("skip_preflight", job.skip_preflight and job.preflight_only),
+        )
+        if on
+    ]
+    if len(both) > 1:
+        raise OptionsError(f"{' and '.join(both)} contradict each other; give one")
+    if job.format == "json" and not job.dry_run:
+        raise OptionsError("--format json is the form of a printed plan; add --dry-run")
+
+
+def validate_sizes_are_positive(options: CommonOptions) -> None:
+    sizes: dict[str, int | float] = {
+        "num_nodes": options.machines.num_nodes,
+        "max_seq_len": options.rollout.max_seq_len,
+        "rollout_max_response_len": options.rollout.rollout_max_response_len,
+        "rollout_batch_size": options.rollout.rollout_batch_size,
+        "n_samples_per_prompt": options.rollout.n_samples_per_prompt,
+        "global_batch_size": options.rollout.global_batch_size,
+        "num_rollout": options.rollout.num_rollout,
+        "save_interval": options.rollout.save_interval,
+        "lr": options.rollout.lr,
+        "max_consecutive_discards": options.job.max_consecutive_discards,
+    }
+    if options.lora is not None:
+        sizes |= {"lora_rank": options.lora.lora_rank, "lora_alpha": options.lora.lora_alpha}
+    for name, value in sizes.items():
+        _require(value > 0 and math.isfinite(value), name, value, "a positive number")
+
+
+def validate_group_has_an_advantage(rollout: Rollout) -> None:
+    if rollout.n_samples_per_prompt < 2:
+        raise OptionsError(
+            "--n-samples-per-prompt 1: a GRPO group of one has no advantage, nothing would be learned; "
+            "pass at least 2 (documented: 8)"
+        )
+
+
+def validate_batches_fill_whole_steps(rollout: Rollout) -> None:
+    prompts, samples, batch = rollout.rollout_batch_size, rollout.n_samples_per_prompt, rollout.global_batch_size
+    total = prompts * samples
+    if total % batch:
+        raise OptionsError(
+            f"global batch {batch} is not {prompts} prompts x {samples} samples = {total}; "
+            f"pass --global-batch-size {total}"
+        )
+
+
+def validate_turn_fits_into_session(rollout: Rollout) -> None:
+    if rollout.rollout_max_response_len >= rollout.max_seq_len:
+        raise OptionsError(
+            f"--rollout-max-response-len {rollout.rollout_max_response_len} leaves no room for a prompt in "
+            f"--max-seq-len {rollout.max_seq_len}; lower the first or raise the second"
+        )
+
+
+def validate_model_name_is_one_word(agent: Agent) -> None:
+    if not agent.agent_model_name or any(character.isspace() for character in agent.agent_model_name):
+        raise OptionsError(f"--agent-model-name {agent.agent_model_name!r} is empty or has spaces; documented: model")
+
+
+def validate_dropout_is_a_probability(lora: Lora) -> None:
+    _require(0 <= lora.lora_dropout < 1, "lora_dropout", lora.lora_dropout, "from 0 to below 1")
+    if not lora.target_modules:
+        raise OptionsError("--target-modules names no module; name some, or all-linear")
+
+
+def validate_local_numbers(local: Local) -> None:
+    for name in ("train_tasks_per_family", "max_turns", "max_concurrent", "rollout_temperature", "clip_grad"):
+        value = getattr(local, name)
+        _require(value > 0 and math.isfinite(value), name, value, "a positive number")
+    _require(
+        math.isfinite(local.agent_timeout) and local.agent_timeout > 0,
+        "agent_timeout",
+        local.agent_timeout,
+        "seconds above 0",
+    )
+    for name in (
+        "heldout_tasks_per_family", "eval_samples", "eval_interval", "threads", "seed", "kl_loss_coef", "warmup_steps", "weight_decay",
+    ):  # fmt: skip
+        value = getattr(local, name)
+        _require(value >= 0 and math.isfinite(value), name, value, "0 or more")
+    _require(0 < local.eps_clip < 1, "eps_clip", local.eps_clip, "between 0 and 1")
+    _require(local.eps_clip_high >= local.eps_clip and math.isfinite(local.eps_clip_high), "eps_clip_high", local.eps_clip_high,
+             f"at least --eps-clip {local.eps_clip}")  # fmt: skip
+    if not local.families:
+        raise OptionsError("--families names no family; leave it out for the easy ones, or pass all")
+
+
+def _require(holds: bool, option: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise OptionsError(f"{flag(option)} {value}: must be {wanted}")

@@ -1,0 +1,77 @@
+"""What a save folder holds, and where a run goes on. Reads only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.errors import NothingLeftError, OptionsError
+
+TRACKER = "latest_checkpointed_iteration.txt"
+_ITERATION = re.compile(r"iter_\d+\Z")
+
+
+@dataclass(frozen=True)
+class StartPoint:
+    """Folder to load from (None: from the beginning) and rollouts done; the tracker is the 0-based id of the last."""
+
+    load_dir: Path | None
+    done: int
+    to_go: int
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.done} done, {self.to_go} to go"
+
+
+def is_used(folder: Path) -> bool:
+    """A tracker or a checkpoint makes it so; `launch/`, `traces/` and generated files of a failed start do not."""
+    if not folder.is_dir():
+        return False
+    return any(entry.name == TRACKER or _ITERATION.match(entry.name) for entry in folder.iterdir())
+
+
+def read_tracker(option: str, folder: Path) -> int:
+    """0-based id of the last saved rollout. Raises OptionsError when it does not name one."""
+    tracker = folder / TRACKER
+    try:
+        text = tracker.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise OptionsError(
+            f"{option} {folder} has no {TRACKER}, so there is no checkpoint to go on from (the run would start at "
+            "rollout 0 unnoticed); name the folder that holds it, or leave it out"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionsError(
+            f"{option}: {tracker} cannot be read ({error}); restore it, or start in a new folder"
+        ) from None
+    if not (text.isascii() and text.isdigit()):
+        raise OptionsError(
+            f"{option}: {tracker} says {text[:40]!r}, which is no rollout id; a 'release' checkpoint holds no optimizer "
+            "and no position: start a new run from it with --hf-checkpoint"
+        )
+    return int(text)
+
+
+def find_start_point(save_dir: Path, load_dir: Path | None, resume: bool, num_rollout: int) -> StartPoint:
+    """Raises OptionsError for a folder that cannot be used so, NothingLeftError when every rollout is done."""
+    if save_dir.exists() and not save_dir.is_dir():
+        raise OptionsError(f"--save-dir {save_dir} is a file; name a folder")
+    source = load_dir or (save_dir if resume else None)
+    same = source is not None and source.resolve() == save_dir.resolve()
+    if is_used(save_dir) and not (resume and same):
+        way_out = "add --resume to go on in it, or name a new --save-dir"
+        if source is not None and not same:
+            way_out = f"its checkpoints would mix with those of {source}: name a new --save-dir"
+        raise OptionsError(f"--save-dir {save_dir} already holds checkpoints; {way_out}")
+    if source is None:
+        return StartPoint(None, 0, num_rollout)
+    option = "--load-dir" if load_dir is not None else "--resume with --save-dir"
+    done = read_tracker(option, source) + 1
+    if done >= num_rollout:
+        raise NothingLeftError(
+            f"nothing left to do: {done} rollouts are done in {source} and --num-rollout is {num_rollout}; "
+            f"raise --num-rollout above {done} to go on"
+        )
+    return StartPoint(source, done, num_rollout - done)

@@ -1,0 +1,46 @@
+"""What must not travel in arguments, plans and logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from launcher.errors import OptionsError
+
+HIDDEN = "***"
+SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+SECRET_NAMES = frozenset(suffix[1:] for suffix in SECRET_SUFFIXES)
+_URL_WITH_CREDENTIALS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]*@")
+
+
+def is_secret_name(name: str) -> bool:
+    return name.upper().endswith(SECRET_SUFFIXES) or name.upper() in SECRET_NAMES
+
+
+def has_credentials(text: str) -> bool:
+    """Whether a URL with `user:password@` is in the text."""
+    return _URL_WITH_CREDENTIALS.search(text) is not None
+
+
+def validate_url(option: str, url: str) -> None:
+    """http or https, a host, no user and no password; the error never repeats the URL's credentials."""
+    if has_credentials(url):
+        raise OptionsError(
+            f"{option} carries a user or password, which would end up in logs; give it without them and set "
+            "AGENT_SERVER_TOKEN_FILE=path on both sides"
+        )
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise OptionsError(f"{option} {url!r} is not a URL like http://host:port")
+
+
+def shown(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment as a plan may print it."""
+    return {
+        name: HIDDEN if is_secret_name(name) or has_credentials(value) else value for name, value in environment.items()
+    }
