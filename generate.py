@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import copy
 import functools
+import importlib
 import logging
 import os
 import time
@@ -71,12 +72,9 @@ async def generate(input: Any) -> Any:
     sets `Sample.Status.ABORTED` and the exit status, whatever session Miles kept. Raises
     `trajectory.discards.TooManyDiscards` when nothing but discards has come for too long.
     """
-    from miles.rollout.base_types import GenerateFnOutput  # pyright: ignore[reportMissingImports]
-
     sample, evaluation = input.sample, bool(input.evaluation)
-    for key in OUTCOME_KEYS:
-        # A prompt that is sampled again keeps the metadata of its last attempt.
-        (sample.metadata or {}).pop(key, None)
+    # A prompt that is sampled again keeps the metadata of its last attempt.
+    sample.metadata = {key: value for key, value in _metadata(sample).items() if key not in OUTCOME_KEYS}
     started = time.monotonic()
 
     def record(outcome: Outcome) -> None:
@@ -94,7 +92,7 @@ async def generate(input: Any) -> Any:
             raise
         except SESSION_FAULTS as error:
             logger.warning("session of sample %s is unusable", sample.index, exc_info=error)
-            output = GenerateFnOutput(samples=copy.deepcopy(sample))
+            output = _miles("miles.rollout.base_types").GenerateFnOutput(samples=copy.deepcopy(sample))
             failure = f"{type(error).__name__}: {str(error)[:300]}"
     samples = flat_samples([output.samples])
     outcome = _outcome(reported[-1] if reported else None, samples, failure)
@@ -125,8 +123,7 @@ async def reward_func(args: Any, samples: Any, **kwargs: Any) -> float | list[fl
 
 
 def _reward(sample: Any) -> float:
-    metadata: object = sample.metadata
-    known = cast(Mapping[str, Any], metadata) if isinstance(metadata, Mapping) else {}
+    known = _metadata(sample)
     reward = finite_number(known.get("reward"))
     if reward is not None:
         return reward
@@ -162,9 +159,9 @@ def _outcome(reported: Outcome | None, samples: list[Any], failure: str | None) 
 def _outcome_in_metadata(samples: list[Any]) -> Outcome | None:
     """The answer as Miles merged it: the only way where the agent function ran in a process of its own."""
     for sample in samples:
-        metadata = sample.metadata or {}
+        metadata = _metadata(sample)
         if any(key in metadata for key in ("reward", "exit_status")):
-            return Outcome.from_reply(metadata)
+            return Outcome.from_reply(dict(metadata))
     return None
 
 
@@ -177,7 +174,7 @@ def _append_outcome(args: Any, sample: Any, outcome: Outcome, seconds: float, ev
         seconds=seconds,
         group_index=sample.group_index,
         index=sample.index,
-        instance_id=(sample.metadata or {}).get("instance_id"),
+        instance_id=_metadata(sample).get("instance_id"),
         rollout_id=None if evaluation else _step.rollout_id,
         evaluation=evaluation,
     )
@@ -198,33 +195,35 @@ def _discards() -> ConsecutiveDiscards:
     return ConsecutiveDiscards(int(raw))
 
 
-def _miles_generate() -> Any:
-    from miles.rollout.generate_hub.agentic_tool_call import (  # pyright: ignore[reportMissingImports]
-        generate as miles_generate,
-    )
+def _metadata(sample: Any) -> Mapping[str, Any]:
+    metadata: object = sample.metadata
+    return cast(Mapping[str, Any], metadata) if isinstance(metadata, Mapping) else {}
 
-    return cast(Any, miles_generate)
+
+def _miles(module: str) -> Any:
+    """A module of Miles, imported when it is needed."""
+    return importlib.import_module(module)
+
+
+def _miles_generate() -> Any:
+    return _miles("miles.rollout.generate_hub.agentic_tool_call").generate
 
 
 @functools.cache
 def _rollout_fn_class() -> type[Any]:
-    from miles.rollout.inference_rollout.inference_rollout_common import (  # pyright: ignore[reportMissingImports]
-        InferenceRolloutFn,
-    )
-
-    base = cast(type[Any], InferenceRolloutFn)
+    base: Any = _miles("miles.rollout.inference_rollout.inference_rollout_common").InferenceRolloutFn
 
     class RolloutFn(base):
         """Miles' rollout with the agents' numbers in its metrics, ended when nothing but discards comes."""
 
         def __init__(self, input: Any) -> None:
             _discards()
-            super().__init__(input)
+            base.__init__(self, input)
 
         async def _call_train(self, input: Any) -> Any:
             _step.begin(input.rollout_id)
             try:
-                output = await _until_too_many_discards(super()._call_train(input), self.state.args)
+                output = await _until_too_many_discards(base._call_train(self, input), self.state.args)
             finally:
                 _step.rollout_id = None
             metrics = aggregate_agent_metrics(output.samples) | _step.metrics()

@@ -23,7 +23,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -250,7 +250,7 @@ def _client() -> httpx.AsyncClient:
 
 
 @contextlib.asynccontextmanager
-async def _slot() -> AsyncIterator[None]:
+async def _slot() -> AsyncGenerator[None]:
     """A place among the trials of this process.
 
     The cap is not the transport's, where waiting would use up the trial's own time and hold back /flush.

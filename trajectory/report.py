@@ -4,7 +4,7 @@ Miles stands between the two and drops the agent function's answer when no model
 also travels beside it, within the same asyncio task.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -14,7 +14,7 @@ _listener: ContextVar[list[Outcome] | None] = ContextVar("trajectory_outcomes", 
 
 
 @contextmanager
-def listening() -> Iterator[list[Outcome]]:
+def listening() -> Generator[list[Outcome]]:
     """Collects what is reported inside the block, in order."""
     heard: list[Outcome] = []
     token = _listener.set(heard)
