@@ -76,6 +76,7 @@ MILES = EngineRules(
     },
     environment=MILES_ENVIRONMENT,
     refused={},
+    shown={},
 )
 
 ENGINES: Mapping[str, EngineRules] = {"miles": MILES, "local": LOCAL}
@@ -87,7 +88,8 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     validate(resolved.options)
     if resolved.options.job.engine == "miles":
         raise OptionsError(
-            "--engine miles of this launcher is not in this version; --engine local rehearses the same path on this machine"
+            "the Miles engine of this launcher is not in this version; "
+            "--engine local rehearses the same path on this machine"
         )
     return local.launch(PROGRAM, resolved, environment)
 

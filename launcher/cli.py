@@ -98,11 +98,23 @@ def _refuse_wandb_key(argv: Sequence[str]) -> None:
 
 
 def _defaults_hint(option: str, engines: Sequence[EngineRules]) -> str:
-    shown = [(engine.name, engine.defaults[option]) for engine in engines if option in engine.defaults]
-    values = {_shown(value) for _, value in shown}
+    if option in SWITCHES:
+        return ""
+    shown = [(engine.name, _default_in_words(option, engine)) for engine in engines if _knows(option, engine)]
+    values = {value for _, value in shown}
     if len(values) == 1 and len(shown) == len(engines):
         return "" if values == {"none"} else f"({values.pop()})"
-    return "(" + "; ".join(f"{name}: {_shown(value)}" for name, value in shown) + ")"
+    return "(" + "; ".join(f"{name}: {value}" for name, value in shown) + ")"
+
+
+def _knows(option: str, engine: EngineRules) -> bool:
+    return option in engine.defaults or option in engine.refused
+
+
+def _default_in_words(option: str, engine: EngineRules) -> str:
+    if option in engine.refused:
+        return "refused"
+    return engine.shown.get(option, _shown(engine.defaults[option]))
 
 
 def _shown(value: object) -> str:

@@ -16,6 +16,7 @@ class EngineRules:
     defaults: Mapping[str, object]
     environment: Mapping[str, tuple[str, ...]]  # option -> variables that stand in for it, first set one wins
     refused: Mapping[str, str]  # option -> why, and the way out
+    shown: Mapping[str, str]  # option -> its default in words, where the value says too little
 
 
 # Meaning the same whatever runs behind them.
@@ -125,5 +126,16 @@ LOCAL = EngineRules(
         "miles_host_ip": "the local engine's services bind to loopback; leave it out",
         "prometheus_port": f"{_NO_EXPORTER}; use --wandb-project",
         "prometheus_run_name": f"{_NO_EXPORTER}; use --wandb-project",
+    },
+    shown={
+        "num_gpus_per_node": "what is there",
+        "hf_checkpoint": "SmolLM2-135M-Instruct from its package",
+        "save_dir": "runs/<run-id>",
+        "save_traces_dir": "<save-dir>/traces",
+        "prompt_data": "made from tasks/",
+        "harbor_tasks_dir": "made from tasks/",
+        "agent_server_url": "starts its own",
+        "wandb_project": "off",
+        "wandb_run_name": "off",
     },
 )

@@ -35,7 +35,7 @@ def build_config[T: CommonOptions](
     files, rollout = options.files, options.rollout
     if options.tracking.use_prometheus:
         raise OptionsError(
-            "--use-prometheus with --engine local: the local engine exports no metrics to Prometheus; use --wandb-project"
+            "--use-prometheus with --engine local: it exports no metrics to Prometheus; use --wandb-project"
         )
     if files.save_traces_dir == "disabled":
         raise OptionsError(
@@ -184,7 +184,7 @@ def _validate_data_comes_as_one[T: CommonOptions](resolved: Resolved[T]) -> None
     if files.prompt_data is None and agent.agent_server_url is not None:
         raise OptionsError(
             f"{_origin(resolved, 'agent_server_url')} names an agent server with task folders of its own; name the "
-            "prompts that go with them: --prompt-data ROWS.jsonl (or leave it out: the local engine starts its own server)"
+            "prompts that go with them: --prompt-data ROWS.jsonl (without a URL the local engine starts its own server)"
         )
     if files.prompt_data is None and files.harbor_tasks_dir is not None:
         raise OptionsError(
@@ -226,7 +226,12 @@ def _wandb(options: CommonOptions, environment: Mapping[str, str]) -> WandbConfi
 
 
 def _arguments(options: CommonOptions, config: LocalRunConfig) -> tuple[str, ...]:
-    arguments = option_arguments(options)
+    # What has no effect here would be refused if the printed command were given again.
+    local, _ = _local_groups(options)
+    without = {"lora_rank", "lora_alpha", "lora_dropout", "target_modules"} if local.full_finetune else set[str]()
+    if config.prompt_data is not None:
+        without |= {"families", "train_tasks_per_family", "heldout_tasks_per_family"}
+    arguments = option_arguments(options, without)
     return arguments if options.files.save_dir else (*arguments, "--save-dir", str(config.save_dir))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -62,15 +62,15 @@ class Plan:
         return Path(self.files["launch"]), Path(self.files["traces"]) / "launch.json"
 
 
-def option_arguments(options: CommonOptions) -> tuple[str, ...]:
-    """The options as the command line that gives exactly them."""
+def option_arguments(options: CommonOptions, without: Set[str]) -> tuple[str, ...]:
+    """The options, less those named, as the command line that gives exactly them."""
     arguments: list[str] = []
     for group_name, group in groups_of(type(options)):
         values = getattr(options, group_name)
         if values is None:
             continue
         for name, _, _ in fields_of(group):
-            if name not in _INVOCATION:
+            if name not in _INVOCATION | without:
                 arguments += _arguments(name, getattr(values, name))
     return tuple(arguments)
 

@@ -40,7 +40,7 @@ def failure(check: str, sentence: str, way_out: str) -> Finding:
 def run_checks(checks: Sequence[Callable[[], Finding]]) -> list[Finding]:
     """In the order given. A check that raises is a defect of the check and ends the launcher."""
     with ThreadPoolExecutor(max_workers=max(1, len(checks))) as pool:
-        return list(pool.map(lambda check: check(), checks))
+        return [future.result() for future in [pool.submit(check) for check in checks]]
 
 
 def print_findings(findings: Iterable[Finding]) -> None:

@@ -99,23 +99,31 @@ def validate_dropout_is_a_probability(lora: Lora) -> None:
 
 
 def validate_local_numbers(local: Local) -> None:
-    for name in ("train_tasks_per_family", "max_turns", "max_concurrent", "rollout_temperature", "clip_grad"):
-        value = getattr(local, name)
+    positive = {
+        "train_tasks_per_family": local.train_tasks_per_family,
+        "max_turns": local.max_turns,
+        "max_concurrent": local.max_concurrent,
+        "agent_timeout": local.agent_timeout,
+        "rollout_temperature": local.rollout_temperature,
+        "clip_grad": local.clip_grad,
+    }
+    for name, value in positive.items():
         _require(value > 0 and math.isfinite(value), name, value, "a positive number")
-    _require(
-        math.isfinite(local.agent_timeout) and local.agent_timeout > 0,
-        "agent_timeout",
-        local.agent_timeout,
-        "seconds above 0",
-    )
-    for name in (
-        "heldout_tasks_per_family", "eval_samples", "eval_interval", "threads", "seed", "kl_loss_coef", "warmup_steps", "weight_decay",
-    ):  # fmt: skip
-        value = getattr(local, name)
+    not_negative = {
+        "heldout_tasks_per_family": local.heldout_tasks_per_family,
+        "eval_samples": local.eval_samples,
+        "eval_interval": local.eval_interval,
+        "threads": local.threads,
+        "seed": local.seed,
+        "kl_loss_coef": local.kl_loss_coef,
+        "warmup_steps": local.warmup_steps,
+        "weight_decay": local.weight_decay,
+    }
+    for name, value in not_negative.items():
         _require(value >= 0 and math.isfinite(value), name, value, "0 or more")
-    _require(0 < local.eps_clip < 1, "eps_clip", local.eps_clip, "between 0 and 1")
-    _require(local.eps_clip_high >= local.eps_clip and math.isfinite(local.eps_clip_high), "eps_clip_high", local.eps_clip_high,
-             f"at least --eps-clip {local.eps_clip}")  # fmt: skip
+    low, high = local.eps_clip, local.eps_clip_high
+    _require(0 < low < 1, "eps_clip", low, "between 0 and 1")
+    _require(high >= low and math.isfinite(high), "eps_clip_high", high, f"at least --eps-clip {low}")
     if not local.families:
         raise OptionsError("--families names no family; leave it out for the easy ones, or pass all")
 

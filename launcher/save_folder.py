@@ -48,8 +48,8 @@ def read_tracker(option: str, folder: Path) -> int:
         ) from None
     if not (text.isascii() and text.isdigit()):
         raise OptionsError(
-            f"{option}: {tracker} says {text[:40]!r}, which is no rollout id; a 'release' checkpoint holds no optimizer "
-            "and no position: start a new run from it with --hf-checkpoint"
+            f"{option}: {tracker} says {text[:40]!r}, which is no rollout id; a 'release' checkpoint holds no "
+            "optimizer and no position: start a new run from it with --hf-checkpoint"
         )
     return int(text)
 
