@@ -96,7 +96,7 @@ def test_instances_differ_while_the_family_has_different_ones(tmp_path: Path) ->
 
 def test_what_does_not_exist_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UnknownFamily, match="'chomd'.*mkdir, rename"):
+    with pytest.raises(UnknownFamily, match=r"'chomd'.*mkdir, rename"):
         write_tasks(out, ["mkdir", "chomd"], "train", 2, 0)
     with pytest.raises(UnknownFamily, match="999999"):
         write_task(out, "mkdir", "train", 1_000_000)

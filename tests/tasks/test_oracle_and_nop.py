@@ -7,8 +7,8 @@ import pytest
 from harbor.models.trial.config import TrialConfig
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
-
 from sandbox.environment import LocalEnvironment
+
 from tasks.families import FAMILIES
 from tasks.folder import write_task
 from tasks.words import SPLITS
