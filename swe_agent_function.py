@@ -87,11 +87,11 @@ async def abort(args: Any) -> None:
     if not instance_ids or _server_setting() is None:
         return
     try:
-        headers = _headers(_token() or _admin_secret())
+        headers, url = _headers(_token() or _admin_secret()), f"{_usable(_server_url())}/flush"
     except (OSError, ValueError) as error:
         logger.warning("no trial was flushed: %s", _cause(error))
         return
-    url, client, gate = f"{_server_url()}/flush", _client(), asyncio.Semaphore(FLUSHES_AT_A_TIME)
+    client, gate = _client(), asyncio.Semaphore(FLUSHES_AT_A_TIME)
 
     async def flush(instance_id: str) -> str | None:
         async with gate:
@@ -118,8 +118,12 @@ async def _run(base_url: str, sampling_params: Mapping[str, Any], metadata: Mapp
         headers = _headers(_token())
     except (TypeError, ValueError, OverflowError, OSError) as error:
         return _lost("RequestRejected", f"the request cannot be built: {_cause(error)}", metadata)
+    try:
+        url = f"{_usable(_server_url())}/run"
+    except ValueError as error:
+        return _lost("ServerUnreachable", str(error), metadata)
     async with _slot():
-        return await _post(f"{_server_url()}/run", content, headers, metadata)
+        return await _post(url, content, headers, metadata)
 
 
 async def _post(url: str, content: bytes, headers: dict[str, str], metadata: Mapping[str, Any]) -> Outcome:
@@ -204,6 +208,18 @@ def _server_setting() -> str | None:
 
 def _server_url() -> str:
     return (_server_setting() or DEFAULT_SERVER).rstrip("/")
+
+
+def _usable(url: str) -> str:
+    """`url` when something can be asked there, else ValueError: below, each flaw would have an error of its own."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f"the agent server's URL {_shown(url)!r} must be http(s)://host[:port]")
+    return url
 
 
 def _headers(token: str | None) -> dict[str, str]:
@@ -319,7 +335,7 @@ def _shown(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return "the URL given"
+        return "(malformed)"
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
