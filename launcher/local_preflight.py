@@ -62,12 +62,13 @@ def check_model(hf_checkpoint: str | None) -> Finding:
 
 def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
     """Every row is valid and has its task folder, and there are enough rows for a batch."""
+    from miles_data.findings import DataError
     from miles_data.prompts import load_prompts
 
     name = "prompt data"
     try:
         prompts = load_prompts(rows)
-    except (OSError, ValueError) as error:
+    except DataError as error:
         return failure(name, str(error), "correct the file, or make it with download_and_process_data.py")
     if len(prompts) < batch:
         return failure(

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.cli import fields_of, groups_of
+
+ROOT = Path(__file__).parents[2]
+TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "recipe_table.json").read_text())
+
+# The documented command of one node with 8 GPUs.
+DOCUMENTED = """--num-nodes 1 --num-gpus-per-node 8 --hf-checkpoint /models/GLM-4.7-Flash --ref-load /models/ref
+--save-dir /ckpt --prompt-data /data/train.jsonl --max-seq-len 65536 --rollout-max-response-len 8192
+--rollout-batch-size 4 --n-samples-per-prompt 8 --global-batch-size 32 --num-rollout 200 --save-interval 20
+--agent-server-url http://agent:11000 --agent-model-name model --harbor-tasks-dir /tasks --router-external-host trainer
+--miles-host-ip 0.0.0.0 --save-traces-dir /traces --wandb-project p --wandb-team t --wandb-run-name r
+--megatron-path /m --miles-path /mi --mode normal --use-prometheus --prometheus-port 9090 --skip-prepare""".split()
+
+
+def flat(options: object) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, group in groups_of(type(options)):
+        part = getattr(options, name)
+        if part is not None:
+            values |= {field: getattr(part, field) for field, _, _ in fields_of(group)}
+    return values
+
+
+@pytest.mark.parametrize(("column", "argv"), [("run.py", ()), ("local", ("--engine", "local"))])
+def test_an_option_not_given_takes_the_default_of_the_engine(
+    options_of: Callable[..., Any], column: str, argv: tuple[str, ...]
+) -> None:
+    values = json.loads(json.dumps(flat(options_of(*argv).options)))
+    assert {name: values[name] for name in TABLE[column]} == TABLE[column]
+
+
+def test_the_documented_command_parses_unchanged(options_of: Callable[..., Any]) -> None:
+    options = options_of(*DOCUMENTED).options
+    assert options.machines.session_server_external_host == "trainer"
+    assert options.machines.miles_host_ip == "0.0.0.0"
+    assert (options.rollout.num_rollout, options.rollout.save_interval) == (200, 20)
+    assert options.flash is not None and options.flash.skip_prepare
+
+
+@pytest.mark.parametrize("flags", TABLE["refused by local"])
+def test_an_option_the_local_engine_lacks_is_refused_by_name(launch: Callable[..., Any], flags: str) -> None:
+    answer = launch("--engine", "local", *flags.split())
+    name = flags.split()[0].replace("--router-external-host", "--session-server-external-host")
+    assert answer.code == 2
+    assert name in answer.err
+    assert "; " in answer.err or "uses the CPU" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("environment", "option", "value"),
+    [
+        ({"SLURM_JOB_NUM_NODES": "3"}, "num_nodes", 3),
+        ({"AGENT_SERVER_URL": "http://a:1", "SWE_AGENT_URL": "http://b:2"}, "agent_server_url", "http://a:1"),
+        ({"SWE_AGENT_URL": "http://b:2"}, "agent_server_url", "http://b:2"),
+        ({"AGENT_MODEL_NAME": "m"}, "agent_model_name", "m"),
+        ({"HARBOR_TASKS_DIR": "/t"}, "harbor_tasks_dir", "/t"),
+        ({"MILES_HOST_IP": "10.0.0.1"}, "miles_host_ip", "10.0.0.1"),
+        ({"WANDB_PROJECT": "p"}, "wandb_project", "p"),
+        ({"WANDB_TEAM": "t"}, "wandb_team", "t"),
+        ({"RAY_ADDRESS": "auto"}, "ray_address", "auto"),
+    ],
+)
+def test_the_environment_stands_in_for_an_option(
+    options_of: Callable[..., Any], environment: dict[str, str], option: str, value: object
+) -> None:
+    assert flat(options_of(**environment).options)[option] == value
+
+
+def test_the_command_line_is_stronger_than_the_environment(options_of: Callable[..., Any]) -> None:
+    resolved = options_of("--agent-server-url", "http://c:3", AGENT_SERVER_URL="http://a:1")
+    assert resolved.options.agent.agent_server_url == "http://c:3"
+    assert resolved.from_environment == {}
+
+
+def test_an_environment_number_that_is_none_is_refused(launch: Callable[..., Any]) -> None:
+    answer = launch(SLURM_JOB_NUM_NODES="two")
+    assert answer.code == 2
+    assert "SLURM_JOB_NUM_NODES='two'" in answer.err
+
+
+def test_an_unknown_flag_fails_with_the_near_miss(launch: Callable[..., Any]) -> None:
+    answer = launch("--num-rolout", "3")
+    assert answer.code == 2
+    assert "--num-rollout" in answer.err
+
+
+@pytest.mark.parametrize("argv", [("--wandb-key", "canary"), ("--wandb-key=canary",), ("--wandb_key", "canary")])
+def test_a_wandb_key_is_refused_and_never_repeated(launch: Callable[..., Any], argv: tuple[str, ...]) -> None:
+    answer = launch("--engine", "local", *argv)
+    assert answer.code == 2
+    assert "WANDB_API_KEY" in answer.err
+    assert "canary" not in answer.err + answer.out
+
+
+def test_the_miles_engine_says_where_to_rehearse(launch: Callable[..., Any]) -> None:
+    answer = launch()
+    assert answer.code == 2
+    assert "--engine local" in answer.err
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, run\n"
+        "sys.argv = ['run.py', '--help']\n"
+        "try:\n    run.main()\n"
+        "except SystemExit as stop:\n    assert stop.code in (0, None)\n"
+        "heavy = {'torch', 'ray', 'miles', 'harbor', 'transformers', 'litellm', 'wandb'} & set(sys.modules)\n"
+        "print('HEAVY', sorted(heavy))\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.rstrip().endswith("HEAVY []")
+    assert "--session-server-external-host" in answer.stdout
