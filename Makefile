@@ -6,7 +6,7 @@ UV := scripts/uv
 .PHONY: sync train test test-all lint bench
 
 sync:
-	$(UV) sync --locked --quiet
+	$(UV) sync --locked
 
 train: sync
 	$(UV) run --no-sync python run.py --engine local $(ARGS)
