@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from launcher.errors import ExitCode, PreflightError
 from launcher.launch_file import write_launch_files
-from launcher.local_preflight import preflight
 from launcher.local_run import build_config, build_plan
 from launcher.options import CommonOptions
 from launcher.plan import print_plan
@@ -26,6 +25,9 @@ def launch[T: CommonOptions](program: str, resolved: Resolved[T], environment: M
         print_plan(plan, job.format)
         return ExitCode.SUCCEEDED
     if not job.skip_preflight:
+        # The HTTP client alone would double the time of --help.
+        from launcher.local_preflight import preflight
+
         findings = preflight(config, resolved.options, environment)
         failed = [finding for finding in findings if finding.status is Status.FAILURE]
         print_findings(findings if job.preflight_only else [f for f in findings if f.status is not Status.OK])

@@ -172,7 +172,7 @@ def _validate_nodes(options: CommonOptions) -> None:
 def _validate_agent_asks_the_model(options: CommonOptions, local: Local) -> None:
     if options.agent.agent_server_url is None and local.agent_name not in TRAINABLE_AGENTS:
         raise OptionsError(
-            f"--agent-name {local.agent_name}: the agent server started here trains with {', '.join(TRAINABLE_AGENTS)}; "
+            f"--agent-name {local.agent_name}: the server started here trains with {', '.join(TRAINABLE_AGENTS)}; "
             "leave it out, or name a server that knows the agent with --agent-server-url"
         )
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from rich.console import Console
-from rich.table import Table
-
 from launcher.cli import SWITCHES, fields_of, flag, groups_of
 from launcher.options import CommonOptions
 from launcher.secrets import shown
