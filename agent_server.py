@@ -2,7 +2,8 @@
 
     python agent_server.py --environment local --harbor-tasks-dir tasks/ --port 11000
 
-Exit codes: 0 ended by SIGTERM or with its parent, 2 a setting cannot work, 3 the environment cannot work here, 130 Ctrl-C.
+Exit codes: 0 ended by SIGTERM or with its parent, 2 a setting cannot work, 3 the environment cannot work here,
+130 Ctrl-C.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from harbor_service.settings import BadSetting
 def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # One line for each request of each trial helps nobody and costs CPU.
-    for name in ("httpx", "harbor"):
+    for name in ("httpx", "harbor.utils.logger"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         settings = parse_settings(sys.argv[1:])

@@ -1,8 +1,5 @@
 """From an agent's name to Harbor's agent configuration."""
 
-# pyright: reportMissingTypeStubs=false
-# Harbor ships types without the marker file that says so.
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 

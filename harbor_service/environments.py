@@ -1,8 +1,5 @@
 """From `--environment` and `--environment-option` to Harbor's environment configuration."""
 
-# pyright: reportMissingTypeStubs=false
-# Harbor ships types without the marker file that says so.
-
 import json
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,8 +1,5 @@
 """The shell agent: one bash block a turn. It runs in the server process; only commands enter the sandbox."""
 
-# pyright: reportMissingTypeStubs=false
-# Harbor ships types without the marker file that says so.
-
 import re
 import time
 from typing import Any
@@ -53,7 +50,7 @@ class ShellAgent(BaseAgent):
         max_seq_len: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]  Harbor's **kwargs has no type
         self._api_base = api_base
         self._max_seq_len = max_seq_len
         self._options = ShellOptions.from_mapping(shell_options)
@@ -70,6 +67,9 @@ class ShellAgent(BaseAgent):
 
     async def setup(self, environment: BaseEnvironment) -> None:
         """Nothing enters the sandbox before the first command."""
+
+    async def set_web_tools_disabled(self, disabled: bool, environment: BaseEnvironment) -> None:
+        """There are no web tools to switch off; Harbor's own answer to that is an error line in each trial."""
 
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         """Run one episode.

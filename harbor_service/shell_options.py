@@ -1,8 +1,8 @@
 """Options of the shell agent, checked before a trial starts. Standard library only."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import cast
+from typing import Final, cast
 
 from harbor_service.shell_prompt import CLOSING_FENCE, EXAMPLE_TURNS, SYSTEM_PROMPT
 
@@ -40,30 +40,29 @@ class ShellOptions:
         for name in ("example_turns", "stop"):
             if name in values:
                 values[name] = tuple(_list(name, values[name]))
-        made = cls(**values)  # pyright: ignore[reportArgumentType]  types are checked by name in __post_init__
-        return made
+        return cls(**values)  # pyright: ignore[reportArgumentType]  types are checked by _RULES
 
     def __post_init__(self) -> None:
-        _require("system_prompt", isinstance(self.system_prompt, str), "a string", self.system_prompt)
-        for turn in cast("tuple[object, ...]", self.example_turns):
-            _require(
-                "example_turns", _is_chat_turn(turn), f"messages with role ({', '.join(_ROLES)}) and content", turn
-            )
-        for name in ("max_turns", "observation_limit", "command_timeout"):
+        for name, (wanted, holds) in _RULES.items():
             value: object = getattr(self, name)
-            _require(name, type(value) is int and value >= 1, "a whole number of at least 1", value)
-        _require("end_on_success", isinstance(self.end_on_success, bool), "true or false", self.end_on_success)
-        submit: object = self.submit_command
-        _require("submit_command", submit is None or (isinstance(submit, str) and bool(submit)), "text or null", submit)
-        for text in cast("tuple[object, ...]", self.stop):
-            _require("stop", isinstance(text, str) and bool(text), "a list of strings", text)
+            if not holds(value):
+                raise BadAgentOptions(f"shell agent option {name} must be {wanted}, not {value!r:.80}")
 
 
 def _list(name: str, value: object) -> list[object]:
     if value is None and name == "stop":
         return []
-    _require(name, isinstance(value, list | tuple), "a list", value)
+    if not isinstance(value, list | tuple):
+        raise BadAgentOptions(f"shell agent option {name} must be a list, not {value!r:.80}")
     return list(cast("list[object]", value))
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _is_chat_turn(turn: object) -> bool:
@@ -73,6 +72,17 @@ def _is_chat_turn(turn: object) -> bool:
     return set(message) == {"role", "content"} and message["role"] in _ROLES and isinstance(message["content"], str)
 
 
-def _require(name: str, holds: bool, wanted: str, got: object) -> None:
-    if not holds:
-        raise BadAgentOptions(f"shell agent option {name} must be {wanted}, not {got!r:.80}")
+def _each(holds: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda values: all(holds(value) for value in cast("tuple[object, ...]", values))
+
+
+_RULES: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
+    "system_prompt": ("a string", lambda value: isinstance(value, str)),
+    "example_turns": (f"messages with role ({', '.join(_ROLES)}) and content", _each(_is_chat_turn)),
+    "max_turns": ("a whole number of at least 1", _is_count),
+    "end_on_success": ("true or false", lambda value: isinstance(value, bool)),
+    "submit_command": ("text or null", lambda value: value is None or _is_text(value)),
+    "observation_limit": ("a whole number of at least 1", _is_count),
+    "command_timeout": ("a whole number of at least 1", _is_count),
+    "stop": ("a list of strings", _each(_is_text)),
+}

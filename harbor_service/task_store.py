@@ -1,8 +1,5 @@
 """The task folders: from an instance_id to its folder, and how long the longest trial may take."""
 
-# pyright: reportMissingTypeStubs=false
-# Harbor ships types without the marker file that says so.
-
 import os
 import tomllib
 from collections.abc import Iterable, Mapping

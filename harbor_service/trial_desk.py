@@ -62,7 +62,7 @@ class TrialDesk:
 
     @property
     def running(self) -> list[Entry]:
-        return [entry for entry in self._entries.values() if entry.started_at is not None]
+        return [e for e in self._entries.values() if e.started_at is not None and e.finished_at is None]
 
     @property
     def queued(self) -> list[Entry]:
@@ -130,11 +130,14 @@ class TrialDesk:
     async def _work(self, entry: Entry, work: Callable[[Entry], Awaitable[Outcome]]) -> Outcome:
         async with self._slots:
             entry.started_at = time.monotonic()
-            return await work(entry)
+            try:
+                return await work(entry)
+            finally:
+                entry.finished_at = time.monotonic()
 
     def _leave(self, entry: Entry) -> None:
         task = _task(entry)
-        entry.finished_at = time.monotonic()
+        entry.finished_at = entry.finished_at or time.monotonic()
         del self._entries[entry.number]
         if not task.cancelled() and (error := task.exception()) is not None:
             _logger.error("%s: the server failed", entry.instance_id, exc_info=error)

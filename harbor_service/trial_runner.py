@@ -1,8 +1,5 @@
 """One Harbor trial: its configuration, the break between agent and verifier, its verdict."""
 
-# pyright: reportMissingTypeStubs=false
-# Harbor ships types without the marker file that says so.
-
 import asyncio
 import logging
 from collections.abc import Mapping

@@ -1,8 +1,5 @@
 """From what Harbor recorded about a trial to the outcome that `/run` answers."""
 
-# pyright: reportMissingTypeStubs=false
-# Harbor ships types without the marker file that says so.
-
 import math
 from datetime import datetime
 from typing import Any

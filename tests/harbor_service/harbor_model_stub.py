@@ -13,7 +13,13 @@ class Reply:
     """What the stub answers: text with a finish reason, or a raw status and body; `delay` in seconds."""
 
     def __init__(
-        self, text: str = "", *, finish_reason: str = "stop", status: int = 200, body: str | None = None, delay: float = 0
+        self,
+        text: str = "",
+        *,
+        finish_reason: str = "stop",
+        status: int = 200,
+        body: str | None = None,
+        delay: float = 0,
     ) -> None:
         self.status = status
         self.delay = delay
@@ -50,7 +56,7 @@ class ModelStub:
                 reply = stub.answer(body)
                 stub._end.wait(reply.delay)
                 payload = reply.body.encode()
-                head = f"HTTP/1.1 {reply.status} Stub\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+                head = f"HTTP/1.1 {reply.status} Stub\r\nContent-Length: {len(payload)}\r\n\r\n"
                 try:
                     self.wfile.write(head.encode() + payload)
                 except OSError:

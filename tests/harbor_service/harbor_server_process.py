@@ -44,7 +44,9 @@ class AgentServerProcess:
         argv += ["--harbor-tasks-dir", str(tasks_dir), "--trials-dir", str(self.trials_dir)]
         argv += ["--ready-file", str(self.ready_file), *flags]
         with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(argv, cwd=ROOT, stderr=log, stdout=log, env={**os.environ, **(environ or {})})
+            self.process = subprocess.Popen(
+                argv, cwd=ROOT, stderr=log, stdout=log, env={**os.environ, **(environ or {})}
+            )
         self.url = self._wait_until_ready()
         self.client = httpx.Client(base_url=self.url, timeout=60)
 
