@@ -124,11 +124,11 @@ def check_agent_server(url: str, agent_timeout: float) -> Finding:
 
 
 def check_sandbox() -> Finding:
-    import sandbox
-    from sandbox.bubblewrap import SandboxUnavailable
+    from sandbox import SandboxUnavailable
+    from sandbox import preflight as try_sandbox
 
     try:
-        sandbox.preflight()
+        try_sandbox()
     except SandboxUnavailable as error:
         return failure("sandbox", str(error), "or name an agent server that runs elsewhere: --agent-server-url")
     return ok("sandbox", "namespaces work on this machine")

@@ -89,6 +89,9 @@ def print_plan(plan: Plan, form: str) -> None:
     if form == "json":
         print(plan.as_json())
         return
+    from rich.console import Console
+    from rich.table import Table
+
     content = plan.as_dict()
     table = Table(
         title=f"{plan.launcher} --engine {plan.engine}: {plan.run_id}", show_header=False, title_justify="left"
