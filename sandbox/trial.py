@@ -1,0 +1,236 @@
+"""One trial's sandbox, without Harbor: files that stay, processes that a restart ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from sandbox.bubblewrap import CONTROL_DIR, bwrap_argv, bwrap_for_trials, system_folders, system_links
+from sandbox.cell import Cell, CellFailed, Finished, loop_command
+from sandbox.holder import Holder, HolderFailed
+from sandbox.limits import Limits
+from sandbox.rootfs import RootFs, discard
+from sandbox.trial_dir import TrialDir, default_base_dir, prepare_base_dir
+
+_SYSTEM_NAMES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_MOUNT_POINTS = ("etc", "proc", "dev", CONTROL_DIR.removeprefix("/"))
+_FOLDERS = ("run", "home", "opt", "srv", "mnt", "media", "var", "var/lib", "var/log")
+_OPEN_FOLDERS = ("tmp", "var/tmp")
+_WIPED = ("root", "tests", "solution")
+_LOGS = ("agent", "artifacts")
+_ROOM_BYTES = 32 << 20
+_ROOM_INODES = 1_000
+
+
+class Sandbox:
+    """`await start()`, any number of `run` and `files` operations, `restart()` between phases, `await close()`."""
+
+    def __init__(
+        self, limits: Limits | None = None, base_dir: Path | None = None, read_only: list[str] | None = None
+    ) -> None:
+        self.limits = limits or Limits()
+        self._base_dir = base_dir or default_base_dir()
+        self._read_only = read_only or []
+        self._trial: TrialDir | None = None
+        self._holder: Holder | None = None
+        self._files: RootFs | None = None
+        self._trash = -1
+        self._cell: Cell | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._cells = 0
+        self._discarded = 0
+        self._size = self.limits.disk_mb << 20
+        self._inodes = self.limits.inodes
+
+    @property
+    def files(self) -> RootFs:
+        """The trial's files. Changes to what is mounted over them (/usr, /etc, /proc, /dev) are not seen inside."""
+        if self._files is None or self._closing is not None:
+            raise HolderFailed("the sandbox is not running")
+        return self._files
+
+    @property
+    def read_only(self) -> list[str]:
+        """Paths inside the sandbox that nothing can be copied to."""
+        return [*(f"/{name}" for name in (*system_folders(), *_MOUNT_POINTS)), *self._read_only]
+
+    async def start(self) -> None:
+        """Make the trial's files and its first cell. A failed or cancelled start leaves nothing behind.
+
+        Raises:
+            SandboxUnavailable, HolderFailed, CellFailed
+        """
+        try:
+            prepare_base_dir(self._base_dir)
+            bwrap = bwrap_for_trials(self._base_dir)
+            self._trial = trial = TrialDir.claim(self._base_dir)
+            argv = bwrap_argv(
+                bwrap,
+                rootfs=trial.root / "root",
+                etc=trial.etc,
+                control=trial.control,
+                limits=self.limits,
+                read_only=self._read_only,
+                command=loop_command(self.limits),
+            )
+            self._holder = Holder(trial, self.limits, argv)
+            await self._holder.start()
+            self._open_files(trial, self._holder.pid)
+            await self._alive_cell()
+        except BaseException:
+            await self.close()
+            raise
+
+    def _open_files(self, trial: TrialDir, holder: int) -> None:
+        # Another process's root leads into its mount namespace, where the tmpfs is.
+        mount = os.open(f"/proc/{holder}/root{trial.root}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with trial.identity.file_access():
+                os.mkdir("root", 0o755, dir_fd=mount)
+                os.mkdir("trash", 0o700, dir_fd=mount)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            self._files = RootFs(os.open("root", flags, dir_fd=mount), trial.identity)
+            self._trash = os.open("trash", flags, dir_fd=mount)
+        finally:
+            os.close(mount)
+        for name in _FOLDERS:
+            self._files.make_dir(name)
+        for name in _OPEN_FOLDERS:
+            self._files.make_dir(name, 0o1777)
+        self._reset_files()
+
+    async def run(
+        self, command: str, cwd: str = "/", env: Mapping[str, str] | None = None, timeout: float | None = None
+    ) -> Finished:
+        """Run a bash command line with exactly the given variables; `timeout` in seconds.
+
+        If the sandbox's first process is gone, a new cell with the same files is started first.
+        """
+        cell = await self._alive_cell()
+        return await cell.run(command, cwd, env or {}, timeout)
+
+    async def restart(self) -> None:
+        """End every process and come back with the same files, less what could sway the next phase.
+
+        Fresh: /root, /tests, /solution, /logs/verifier, /dev/shm, the links /bin, /lib, ..., all pipes to the server.
+        Kept: everything else, /logs/agent and /logs/artifacts included.
+        """
+        if self._starting is not None and not self._starting.done():
+            await asyncio.wait([self._starting])
+        await self._end_cell()
+        self._reset_files()
+        room = os.fstatvfs(self.files.fd)
+        if room.f_bavail * room.f_frsize < _ROOM_BYTES or room.f_ffree < _ROOM_INODES:
+            # The agent filled its disk; that must not keep the tests from being copied in.
+            self._size += _ROOM_BYTES
+            self._inodes += _ROOM_INODES
+            assert self._holder is not None
+            await self._holder.grow(self._size, self._inodes)
+        await self._alive_cell()
+
+    async def close(self) -> None:
+        """End everything and remove the folder. Goes on when the caller is cancelled; may be called repeatedly."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            if self._starting is not None:
+                self._starting.cancel()
+            if self._holder is not None:
+                await self._holder.close()
+        finally:
+            if self._cell is not None:
+                self._cell.close()
+            if self._files is not None:
+                self._files.close()
+            if self._trash >= 0:
+                os.close(self._trash)
+                self._trash = -1
+            if self._trial is not None:
+                self._trial.remove()
+
+    async def _alive_cell(self) -> Cell:
+        if self._closing is not None or self._holder is None:
+            raise HolderFailed("the sandbox is not running")
+        if self._cell is None or not self._cell.alive:
+            if self._starting is None or self._starting.done():
+                self._starting = asyncio.create_task(self._replace_cell())
+            # A half-started bwrap must not be killed: its child would be left without a parent to end it.
+            await asyncio.shield(self._starting)
+        if self._cell is None or not self._cell.alive:
+            raise CellFailed("the sandbox ended as soon as it had started")
+        return self._cell
+
+    async def _end_cell(self) -> None:
+        """End the present cell; after a cancellation in here the next call does it again."""
+        if self._cell is not None and self._holder is not None:
+            self._cell.alive = False
+            await self._holder.stop_sandbox(self._cell.name)
+            self._cell.close()
+            self._cell = None
+
+    async def _replace_cell(self) -> None:
+        assert self._holder is not None and self._trial is not None
+        await self._end_cell()
+        # Only now, with no process left inside: bwrap resolves its mount points by name and would follow links.
+        self._reset_mount_points()
+        self._cells += 1
+        self._cell = Cell(self._cells, self._holder, self._trial.control, self.limits)
+        await self._cell.start()
+
+    # ---- top-level names; only while no process of the trial runs ----------------
+
+    def _reset_files(self) -> None:
+        self._reset_mount_points()
+        files = self.files
+        for name in _WIPED:
+            files.empty_dir(name, self._trash, self._label(name), 0o700 if name == "root" else 0o755)
+        self._real_dir("logs")
+        for name in _LOGS:
+            self._real_dir(f"logs/{name}", 0o777)
+        files.empty_dir("logs/verifier", self._trash, self._label("verifier"), 0o777)
+
+    def _reset_mount_points(self) -> None:
+        files, links = self.files, system_links()
+        assert self._trial is not None
+        with self._trial.identity.file_access():
+            os.fchmod(files.fd, 0o755)
+            for name in _SYSTEM_NAMES:
+                if name in links and _link_target(name, files.fd) == links[name]:
+                    continue
+                if name not in system_folders():
+                    discard(files.fd, name, self._trash, self._label(name))
+                if name in links:
+                    os.symlink(links[name], name, dir_fd=files.fd)
+        for name in (*system_folders(), *_MOUNT_POINTS):
+            self._real_dir(name)
+
+    def _real_dir(self, path: str, mode: int = 0o755) -> None:
+        """Make `path` a folder that we may enter, whatever it was; its parent must already be one."""
+        files = self.files
+        assert self._trial is not None
+        with self._trial.identity.file_access():
+            with contextlib.suppress(FileNotFoundError):
+                if not stat.S_ISDIR(os.stat(path, dir_fd=files.fd, follow_symlinks=False).st_mode):
+                    discard(files.fd, path, self._trash, self._label(path.replace("/", "-")))
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, dir_fd=files.fd)
+            os.chmod(path, mode, dir_fd=files.fd)
+
+    def _label(self, name: str) -> str:
+        self._discarded += 1
+        return f"{self._discarded}-{name}"
+
+
+def _link_target(name: str, folder: int) -> str | None:
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError:
+        return None
