@@ -1,0 +1,53 @@
+"""One finished rollout in numbers: what the table, the plain log line and W&B show of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """Counts and means of one rollout and its update; times in seconds."""
+
+    rollout_id: int  # 0-based, as in the names of the dumps
+    reward_mean: float  # over every scored trajectory
+    reward_moving: float  # mean of this and up to two rollouts before it
+    heldout: float | None  # success on held-out instances, where it was measured after this rollout
+    discarded: int  # trajectories lost to infrastructure
+    groups: int
+    groups_with_signal: int  # groups whose rewards are not all equal
+    truncated: int  # trajectories that reached the length limit
+    tokens: int  # tokens that the model wrote
+    tokens_per_second: float  # of the rollout's wall time
+    rollout_seconds: float
+    train_seconds: float
+    other_seconds: float  # weight synchronisation, dumps, checkpoint, evaluation
+    eta_seconds: float | None  # to the end of the last rollout
+    kl: float | None = None  # None where no KL term is used
+    clip_fraction: float | None = None  # share of tokens whose ratio left the clip range
+    grad_norm: float | None = None  # before clipping
+
+    @property
+    def seconds(self) -> float:
+        return self.rollout_seconds + self.train_seconds + self.other_seconds
+
+    def metrics(self) -> dict[str, float]:
+        """The row under the names it is logged with; what was not measured is absent."""
+        values = {
+            "rollout/reward_mean": self.reward_mean,
+            "rollout/reward_moving": self.reward_moving,
+            "rollout/discarded": self.discarded,
+            "rollout/groups": self.groups,
+            "rollout/groups_with_signal": self.groups_with_signal,
+            "rollout/truncated": self.truncated,
+            "rollout/tokens": self.tokens,
+            "perf/tokens_per_second": self.tokens_per_second,
+            "perf/rollout_seconds": self.rollout_seconds,
+            "perf/train_seconds": self.train_seconds,
+            "perf/other_seconds": self.other_seconds,
+            "eval/heldout_success": self.heldout,
+            "train/kl": self.kl,
+            "train/clip_fraction": self.clip_fraction,
+            "train/grad_norm": self.grad_norm,
+        }
+        return {name: float(value) for name, value in values.items() if value is not None}
