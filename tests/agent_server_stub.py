@@ -17,6 +17,7 @@ from typing import Any
 class Request:
     """One request as it arrived."""
 
+    method: str
     path: str
     headers: dict[str, str]
     body: Any
@@ -71,7 +72,8 @@ class AgentServerStub:
         first, *lines = head.strip().split("\r\n")
         headers = {name.strip().lower(): value.strip() for name, value in (line.split(":", 1) for line in lines)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        request = Request(first.split(" ")[1], headers, json.loads(body) if body else None)
+        method, path, _ = first.split(" ")
+        request = Request(method, path, headers, json.loads(body) if body else None)
         self.requests.append(request)
         answer = self.answer(request)
         if await self._caller_left(reader, answer.delay):
@@ -101,5 +103,5 @@ class AgentServerStub:
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     """Wait until `condition` holds; fails the test after `seconds`."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the stub counts, it does not signal
+        while not condition():
             await asyncio.sleep(0.01)
