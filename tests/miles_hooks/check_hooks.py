@@ -1,3 +1,5 @@
+# Miles is on the path only of the process that runs this file.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 """The hooks against the real classes of miles-rl; run by tests/test_generate.py in a process of its own.
 
 Real: Miles' agentic generate, tracer, sample assembly, group generation, rollout, filter, and our agent function.
