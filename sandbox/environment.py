@@ -15,6 +15,7 @@ from harbor.environments.capabilities import EnvironmentCapabilities
 
 from sandbox.build import Build
 from sandbox.dockerfile import parse
+from sandbox.errands import Errand, errand
 from sandbox.limits import Limits
 from sandbox.preflight import preflight
 from sandbox.trial import Sandbox
@@ -141,12 +142,27 @@ class LocalEnvironment(BaseEnvironment):
         who = self._resolve_user(user)
         if who not in _ROOT_NAMES:
             raise ValueError(f"user {who!r}: the local sandbox has only root; use the docker environment for this task")
+        wanted = errand(command)
+        if wanted is not None:
+            return self._run_errand(wanted)
         variables = {**BASE_ENV, **self._image_env, **(self._merge_env(env) or {})}
         ended = await self._sandbox.run(command, cwd or self._workdir, variables, timeout_sec)
         if ended.return_code == 124 and ended.why and timeout_sec is not None:
             raise CommandTimedOut(timeout_sec, ended.stdout, ended.stderr)
         stderr = f"{ended.stderr}\n[{ended.why}]\n" if ended.why else ended.stderr
         return ExecResult(stdout=ended.stdout, stderr=stderr, return_code=ended.return_code)
+
+    def _run_errand(self, wanted: Errand) -> ExecResult:
+        files = self._sandbox.files
+        try:
+            for path in wanted.paths:
+                if wanted.what == "remove":
+                    files.remove_file(path)
+                else:
+                    files.make_executable(path)
+        except OSError as error:
+            return ExecResult(stdout="", stderr=str(error), return_code=1)
+        return ExecResult(stdout="", stderr="", return_code=0)
 
     # ---- files --------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ class Identity:
         """The argument-list prefix that makes a program run as this user."""
         if self.uid is None:
             return []
-        # Popen(user=...) would do it too, but then Python forks the whole server instead of using vfork.
-        return ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--"]
+        # Popen(user=...) would fork the whole server instead of using vfork; setpriv costs twice as much as chroot.
+        return ["chroot", f"--userspec=+{self.uid}:+{self.uid}", "--groups=", "/"]
 
     def own(self, path: Path) -> None:
         """Give a file or folder of ours to this user."""

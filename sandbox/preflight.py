@@ -31,10 +31,10 @@ def preflight(base_dir: Path | str | None = None) -> None:
     """
     if sys.platform != "linux":
         raise SandboxUnavailable(f"the local sandbox needs Linux, this is {sys.platform}; use another environment")
-    programs = ["unshare", "mount", *(["setpriv"] if os.geteuid() == 0 else [])]
+    programs = ["unshare", "mount", *(["chroot"] if os.geteuid() == 0 else [])]
     missing = [name for name in programs if shutil.which(name, path=CLEAN_ENV["PATH"]) is None]
     if missing:
-        raise SandboxUnavailable(f"programs {missing} are missing; install the package util-linux")
+        raise SandboxUnavailable(f"programs {missing} are missing; install the packages util-linux and coreutils")
     if not os.path.exists(BASH):
         raise SandboxUnavailable(f"{BASH} is missing; install the package bash")
     failure: list[BaseException] = []

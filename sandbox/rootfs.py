@@ -94,6 +94,28 @@ class RootFs:
             finally:
                 os.close(fd)
 
+    def remove_file(self, path: str) -> None:
+        """Remove a file or link, if it is there. Raises OSError for a folder."""
+        where = PurePosixPath(path)
+        with self._identity.file_access():
+            try:
+                parent = self._open(where.parent, _DIRECTORY)
+            except FileNotFoundError:
+                return
+            try:
+                _remove_file(where.name, parent)
+            finally:
+                os.close(parent)
+
+    def make_executable(self, path: str) -> None:
+        """Add the execute permission for everybody to a file."""
+        with self._identity.file_access():
+            fd = self._open(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) | 0o111)
+            finally:
+                os.close(fd)
+
     # ---- host -> trial ------------------------------------------------------
 
     def put_file(self, source: Path, target: str, mode: int | None = None) -> None:

@@ -9,7 +9,15 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandbox.bubblewrap import CONTROL_DIR, bwrap_argv, bwrap_for_trials, system_folders, system_links
+from sandbox.bubblewrap import (
+    CONTROL_DIR,
+    ETC_TEXTS,
+    bwrap_argv,
+    bwrap_for_trials,
+    etc_from_host,
+    system_folders,
+    system_links,
+)
 from sandbox.cell import Cell, CellFailed, Finished, loop_command
 from sandbox.holder import Holder, HolderFailed
 from sandbox.limits import Limits
@@ -71,8 +79,7 @@ class Sandbox:
             self._trial = trial = TrialDir.claim(self._base_dir)
             argv = bwrap_argv(
                 bwrap,
-                rootfs=trial.root / "root",
-                etc=trial.etc,
+                files=trial.root,
                 control=trial.control,
                 limits=self.limits,
                 read_only=self._read_only,
@@ -89,13 +96,14 @@ class Sandbox:
     def _open_files(self, trial: TrialDir, holder: int) -> None:
         # Another process's root leads into its mount namespace, where the tmpfs is.
         mount = os.open(f"/proc/{holder}/root{trial.root}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
             with trial.identity.file_access():
-                os.mkdir("root", 0o755, dir_fd=mount)
-                os.mkdir("trash", 0o700, dir_fd=mount)
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            self._files = RootFs(os.open("root", flags, dir_fd=mount), trial.identity)
-            self._trash = os.open("trash", flags, dir_fd=mount)
+                for name, mode in (("root", 0o755), ("etc", 0o755), ("trash", 0o700)):
+                    os.mkdir(name, mode, dir_fd=mount)
+                _make_etc(mount)
+                self._files = RootFs(os.open("root", flags, dir_fd=mount), trial.identity)
+                self._trash = os.open("trash", flags, dir_fd=mount)
         finally:
             os.close(mount)
         for name in _FOLDERS:
@@ -227,6 +235,21 @@ class Sandbox:
     def _label(self, name: str) -> str:
         self._discarded += 1
         return f"{self._discarded}-{name}"
+
+
+def _make_etc(mount: int) -> None:
+    """The sandbox's /etc, with mount points for what it sees of this machine's."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    texts = {**ETC_TEXTS, **{name: "" for name in etc_from_host() if not os.path.isdir(f"/etc/{name}")}}
+    for name, text in texts.items():
+        fd = os.open(f"etc/{name}", flags, 0o644, dir_fd=mount)
+        os.write(fd, text.encode())
+        os.close(fd)
+    for name in etc_from_host():
+        parts = name.split("/") if os.path.isdir(f"/etc/{name}") else []
+        for i in range(len(parts)):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir("/".join(["etc", *parts[: i + 1]]), dir_fd=mount)
 
 
 def _link_target(name: str, folder: int) -> str | None:

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.bubblewrap import SandboxUnavailable, make_etc
+from sandbox.bubblewrap import SandboxUnavailable
 from sandbox.identity import Identity
 
 OWNER_FILE = "owner.json"
@@ -21,7 +21,10 @@ _next_uid = itertools.count(os.getpid() % _UIDS)
 
 
 def default_base_dir() -> Path:
-    return Path(tempfile.gettempdir()) / f"agent-sandboxes-{os.geteuid()}"
+    """One folder per user: on /dev/shm, where a trial's dozen small files cost no disk access, else in /tmp."""
+    shm = Path("/dev/shm")
+    usable = os.access(shm, os.W_OK | os.X_OK) and not os.statvfs(shm).f_flag & os.ST_NOEXEC
+    return (shm if usable else Path(tempfile.gettempdir())) / f"agent-sandboxes-{os.geteuid()}"
 
 
 def prepare_base_dir(base_dir: Path) -> None:
@@ -60,7 +63,6 @@ def process_start(pid: int) -> int | None:
 class TrialDir:
     """
     root:    where the trial's tmpfs is mounted, in the trial's own mount namespace only (always empty here)
-    etc:     the sandbox's /etc
     control: pipes and scripts between server and sandbox
     """
 
@@ -70,10 +72,6 @@ class TrialDir:
     @property
     def root(self) -> Path:
         return self.path / "root"
-
-    @property
-    def etc(self) -> Path:
-        return self.path / "etc"
 
     @property
     def control(self) -> Path:
@@ -94,7 +92,6 @@ class TrialDir:
             trial.write_owner(None)
             trial.root.mkdir()
             trial.control.mkdir()
-            make_etc(trial.etc)
             trial.identity.own(trial.root)
             trial.identity.own(trial.control)
             trial.identity.own(trial.path)
