@@ -11,7 +11,7 @@ import logging
 import sys
 
 from harbor_service.command_line import parse_settings
-from harbor_service.environments import BadEnvironment, check_environment, environment_config
+from harbor_service.environments import BadEnvironment, check_environment, clear_leftovers, environment_config
 from harbor_service.server import serve
 from harbor_service.settings import BadSetting
 
@@ -23,7 +23,10 @@ def main() -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         settings = parse_settings(sys.argv[1:])
-        check_environment(environment_config(settings.environment, settings.environment_options))
+        environment = environment_config(settings.environment, settings.environment_options)
+        check_environment(environment)
+        if leftovers := clear_leftovers(environment):
+            logging.warning("removed what an earlier server left: %s", ", ".join(leftovers))
         return asyncio.run(serve(settings))
     except BadSetting as error:
         print(f"agent_server.py: {error}", file=sys.stderr)

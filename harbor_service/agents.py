@@ -1,5 +1,8 @@
 """From an agent's name to Harbor's agent configuration."""
 
+# pyright: reportMissingTypeStubs=false
+# Harbor is typed but has no marker file that says so.
+
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 

@@ -1,12 +1,19 @@
 """From `--environment` and `--environment-option` to Harbor's environment configuration."""
 
+# pyright: reportMissingTypeStubs=false
+# Harbor is typed but has no marker file that says so.
+
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from harbor.environments.factory import EnvironmentFactory
 from harbor.models.environment_type import EnvironmentType
 from harbor.models.trial.config import EnvironmentConfig
+
+from sandbox.leftovers import remove_leftovers
+from sandbox.trial_dir import default_base_dir
 
 LOCAL: Final = "local"
 LOCAL_IMPORT_PATH: Final = "sandbox.environment:LocalEnvironment"
@@ -41,16 +48,20 @@ def check_environment(config: EnvironmentConfig) -> None:
         BadEnvironment: with the environment's own reason.
     """
     try:
-        if config.import_path == LOCAL_IMPORT_PATH:
-            import sandbox
-
-            sandbox.preflight()
         EnvironmentFactory.run_preflight(config.type, config.import_path, config.kwargs)
     except SystemExit as stop:
         # Harbor's providers report a missing program or credential by ending the process.
         raise BadEnvironment(str(stop.code)) from stop
     except (ImportError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise BadEnvironment(f"{type(error).__name__}: {error}") from error
+
+
+def clear_leftovers(config: EnvironmentConfig) -> list[str]:
+    """Remove what a killed server's local sandboxes left on disk; answers the names of the folders."""
+    if config.import_path != LOCAL_IMPORT_PATH:
+        return []
+    base_dir: str | None = config.kwargs.get("base_dir")
+    return remove_leftovers(Path(base_dir) if base_dir else default_base_dir())
 
 
 def _option(text: str) -> tuple[str, Any]:

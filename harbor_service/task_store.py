@@ -1,5 +1,8 @@
 """The task folders: from an instance_id to its folder, and how long the longest trial may take."""
 
+# pyright: reportMissingTypeStubs=false
+# Harbor is typed but has no marker file that says so.
+
 import os
 import tomllib
 from collections.abc import Iterable, Mapping

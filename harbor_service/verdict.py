@@ -1,5 +1,8 @@
 """From what Harbor recorded about a trial to the outcome that `/run` answers."""
 
+# pyright: reportMissingTypeStubs=false
+# Harbor is typed but has no marker file that says so.
+
 import math
 from datetime import datetime
 from typing import Any

@@ -40,7 +40,7 @@ class AgentServerProcess:
         self.ready_file = folder / "ready.json"
         self.log_path = folder / "server.log"
         self.trials_dir = folder / "trials"
-        argv = [sys.executable, str(ROOT / "agent_server.py"), "--port", "0", "--environment", environment_name()]
+        argv = [sys.executable, str(ROOT / "agent_server.py"), "--port", "0", "--environment", "local"]
         argv += ["--harbor-tasks-dir", str(tasks_dir), "--trials-dir", str(self.trials_dir)]
         argv += ["--ready-file", str(self.ready_file), *flags]
         with self.log_path.open("w") as log:
@@ -94,7 +94,3 @@ def run_body(instance_id: object, base_url: str | None = None, **fields: Any) ->
         "sampling_params": {"temperature": 0.7, "max_tokens": 32},
         **fields,
     }
-
-
-def environment_name() -> str:
-    return os.environ.get("TEST_AGENT_ENVIRONMENT", "local")
