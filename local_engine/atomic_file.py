@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Callable, Generator
+import re
+import socket
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 
-import torch
+_TEMPORARY = re.compile(r"\..+\.tmp-(?P<owner>.+-\d+)")
 
 
 @contextmanager
@@ -20,7 +21,7 @@ def atomic_file(path: Path) -> Generator[BinaryIO]:
     before and no temporary file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.tmp-{owner()}")
     try:
         with temporary.open("wb") as file:
             yield file
@@ -33,6 +34,42 @@ def atomic_file(path: Path) -> Generator[BinaryIO]:
     sync_folder(path.parent)
 
 
+def owner() -> str:
+    """This process as the last part of a temporary name: host and process id."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def is_left_over(name: str) -> bool:
+    """Whether `name`, as `owner` made it, is of a process of this host that is gone.
+
+    Of another host's process it cannot be seen from here whether it lives; it counts as alive.
+    """
+    host, _, pid = name.rpartition("-")
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def remove_left_over_files(folder: Path) -> list[Path]:
+    """Remove the temporary files that killed processes left in `folder` itself; returns their paths."""
+    if not folder.is_dir():
+        return []
+    removed = [
+        path
+        for path in sorted(folder.iterdir())
+        if (match := _TEMPORARY.fullmatch(path.name)) and is_left_over(match["owner"]) and path.is_file()
+    ]
+    for path in removed:
+        path.unlink(missing_ok=True)
+    return removed
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` durable: a rename is on the disk only once its folder is."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -40,84 +77,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def save_tensors(value: object, file: BinaryIO) -> None:
-    """`torch.save` into an open file; a failed write surfaces as the OSError that caused it.
-
-    Raises TypeError, naming the place, for a value that `torch.load(weights_only=True)` would refuse.
-    """
-    require_plain(value)
-    writer = _ErrorKeepingWriter(file)
-    try:
-        torch.save(value, cast(Any, writer))
-    except RuntimeError as error:
-        # PyTorch's archive writer replaces the OSError of the file below it by a RuntimeError without a cause.
-        if writer.error is None:
-            raise
-        raise writer.error from error
-
-
-class _ErrorKeepingWriter(io.RawIOBase):
-    def __init__(self, file: BinaryIO) -> None:
-        self.error: OSError | None = None
-        self._write: Callable[[Any], int] = file.write
-        self._flush: Callable[[], None] = file.flush
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        try:
-            return self._write(data)
-        except OSError as error:
-            self.error = self.error or error
-            raise
-
-    def flush(self) -> None:
-        if self.error is None and not self.closed:
-            self._flush()
-
-
-def compact(value: Any) -> Any:
-    """The same containers with every tensor detached, on the CPU and alone in its storage.
-
-    A slice saved as it is takes its whole storage to the disk, and a CUDA tensor cannot be read without a GPU.
-    """
-    if isinstance(value, torch.Tensor):
-        tensor = value.detach().to("cpu").contiguous()
-        if tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
-            tensor = tensor.clone()
-        return tensor
-    if type(value) is dict:
-        return {key: compact(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if type(value) is list:
-        return [compact(item) for item in cast("list[Any]", value)]
-    if type(value) is tuple:
-        return tuple(compact(item) for item in cast("tuple[Any, ...]", value))
-    return value
-
-
-_PLAIN = (str, int, float, bool, type(None), torch.Tensor)
-
-
-def require_plain(value: object, place: str = "value") -> None:
-    """Raise TypeError, naming the place, unless `value` is made of tensors, dict, list, tuple, str and numbers only.
-
-    Subclasses are refused too: a StrEnum or a numpy number pickles as its class, which `weights_only` does not load.
-    """
-    kind = type(value)
-    if kind in _PLAIN:
-        return
-    if kind is dict:
-        for key, item in cast("dict[object, object]", value).items():
-            require_plain(key, f"a key of {place}")
-            require_plain(item, f"{place}[{key!r}]")
-    elif kind in (list, tuple):
-        for index, item in enumerate(cast("list[object]", value)):
-            require_plain(item, f"{place}[{index}]")
-    else:
-        raise TypeError(
-            f"{place} is a {kind.__module__}.{kind.__qualname__}; a file that opens with weights_only=True holds only "
-            "tensors, dict, list, tuple, str, int, float, bool and None: convert it first"
-        )

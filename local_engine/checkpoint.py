@@ -17,7 +17,6 @@ import os
 import pickle
 import re
 import shutil
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -27,14 +26,21 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from local_engine.atomic_file import atomic_file, compact, save_tensors, sync_folder
+from local_engine.atomic_file import (
+    atomic_file,
+    is_left_over,
+    owner,
+    remove_left_over_files,
+    sync_folder,
+)
+from local_engine.plain_tensors import compact, save_tensors
 
 TRACKER = "latest_checkpointed_iteration.txt"
 TRAINER_FILE = "trainer.pt"
 MANIFEST_FILE = "manifest.json"
 
 _FOLDER = re.compile(r"iter_(\d{7,})")
-_TEMPORARY = re.compile(r"iter_\d{7,}\.(?:tmp|old)-(?P<host>.+)-(?P<pid>\d+)")
+_TEMPORARY = re.compile(r"iter_\d{7,}\.(?:tmp|old)-(?P<owner>.+-\d+)")
 
 
 class CheckpointError(Exception):
@@ -112,7 +118,7 @@ def save(save_dir: Path, iteration: int, state: TrainerState, write_model: Calla
         remove_stale(save_dir)
         if folder.is_dir() and _read_tracker(save_dir) == iteration:
             return folder
-        temporary = save_dir / f"{folder.name}.tmp-{_owner()}"
+        temporary = save_dir / f"{folder.name}.tmp-{owner()}"
         try:
             _build(temporary, state, write_model)
             _put_in_place(temporary, folder)
@@ -184,14 +190,11 @@ def load(folder: Path) -> TrainerState:
 
 
 def remove_stale(save_dir: Path) -> list[Path]:
-    """Remove what checkpoints of this host's dead processes left half-built; returns the folders removed.
-
-    Folders of other hosts stay: whether their process lives cannot be seen from here.
-    """
-    removed: list[Path] = []
+    """Remove what this host's dead processes left half-written in the save folder; returns the paths removed."""
+    removed = remove_left_over_files(save_dir)
     for path in sorted(save_dir.glob("iter_*")):
         match = _TEMPORARY.fullmatch(path.name)
-        if match and match["host"] == socket.gethostname() and not _alive(int(match["pid"])):
+        if match and is_left_over(match["owner"]):
             shutil.rmtree(path)
             removed.append(path)
     return removed
@@ -220,7 +223,7 @@ def _put_in_place(temporary: Path, folder: Path) -> None:
     if folder.exists():
         # A run that went on from an older checkpoint meets the folders of the run before it. The tracker names an
         # older one at this moment, so between the two renames nothing that it points at is missing.
-        aside = folder.with_name(f"{folder.name}.old-{_owner()}")
+        aside = folder.with_name(f"{folder.name}.old-{owner()}")
         os.rename(folder, aside)
         os.rename(temporary, folder)
         shutil.rmtree(aside)
@@ -275,20 +278,6 @@ def _read_tracker(save_dir: Path) -> int | None:
 
 def _iteration(folder: Path) -> int:
     return int(folder.name.removeprefix("iter_"))
-
-
-def _owner() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _digest(path: Path) -> str:

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from local_engine.atomic_file import atomic_file, compact, save_tensors
+from local_engine.atomic_file import atomic_file, remove_left_over_files
+from local_engine.plain_tensors import compact, save_tensors
 
 
 class DumpNotWritten(Exception):
@@ -36,6 +37,8 @@ class Dumps:
 
     def __init__(self, traces_dir: Path) -> None:
         self.traces_dir = traces_dir
+        for name in ("rollout_data", "train_data", "trajectory"):
+            remove_left_over_files(traces_dir / name)
 
     def rollout(self, rollout_id: int, samples: Sequence[dict[str, Any]], metadata: Mapping[str, Any]) -> Path:
         """`samples` are the trained groups' samples; loss_mask and rollout_log_probs are response_length long."""

@@ -138,6 +138,11 @@ class RunProgress:
         if self._warnings[text] == 1:
             self._line(f"warning: {text}", "magenta")
 
+    def error(self, text: str) -> None:
+        """Why the run ends here; the live lines are over after it."""
+        self._stop_live()
+        self._line(f"error: {text}", "bold red")
+
     def _set_phase(self, text: str) -> None:
         self._phase = text
         self._phase_started = time.monotonic()

@@ -87,7 +87,7 @@ class WandbLog:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             # The live display owns the terminal, and what it shows is no log.
-            options = wandb.Settings(console="off", silent=True, init_timeout=60)
+            options = wandb.Settings(console="off", silent=True)
             effective = wandb.setup(options).settings
             if effective.mode in ("online", "shared") and not _has_key(effective.base_url):
                 self._warn(
@@ -113,7 +113,8 @@ class WandbLog:
 
     def _give_up(self, error: BaseException) -> None:
         self._run = None
-        self._warn(f"W&B logging has stopped, the run goes on: {type(error).__name__}: {error}")
+        reason = " ".join(str(error).split())
+        self._warn(f"W&B logging has stopped, the run goes on: {type(error).__name__}: {reason}")
 
 
 def _has_key(base_url: str) -> bool:
