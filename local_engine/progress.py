@@ -33,9 +33,10 @@ class RunProgress:
     Nothing here raises for what it is shown; a closed pipe raises BrokenPipeError as any print does.
     """
 
-    def __init__(self, num_rollout: int, console: Console | None = None) -> None:
+    def __init__(self, num_rollout: int, console: Console | None = None, error_console: Console | None = None) -> None:
         self.num_rollout = num_rollout
         self.console = console or Console(highlight=False)
+        self.error_console = error_console or Console(stderr=True, highlight=False)
         self._terminal = self.console.is_terminal and not self.console.is_dumb_terminal
         self._live: Live | None = None
         self._table: StepTable | None = None
@@ -142,6 +143,11 @@ class RunProgress:
         """Why the run ends here; the live lines are over after it."""
         self._stop_live()
         self._line(f"error: {text}", "bold red")
+
+    def error(self, text: str) -> None:
+        """Why the run ends, on standard error; the live lines are over after it."""
+        self._stop_live()
+        self.error_console.print(Text(f"error: {text}", style="bold"), soft_wrap=True)
 
     def _set_phase(self, text: str) -> None:
         self._phase = text

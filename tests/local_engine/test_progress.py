@@ -102,6 +102,14 @@ def test_a_warning_is_shown_once_and_counted_at_the_end() -> None:
     assert piped(act) == ["warning: dump [3] was not written", "warning, 3 times: dump [3] was not written"]
 
 
+def test_an_error_goes_to_standard_error_in_one_line() -> None:
+    out, error = io.StringIO(), io.StringIO()
+    with RunProgress(25, Console(file=out, width=40), Console(file=error, width=40)) as progress:
+        progress.error("no prompt in [data.jsonl]: " + "x" * 80)
+    assert out.getvalue() == ""
+    assert error.getvalue() == "error: no prompt in [data.jsonl]: " + "x" * 80 + "\n"
+
+
 @pytest.mark.parametrize("with_kl", [False, True])
 @pytest.mark.parametrize("width", [100, 80, 60, 40])
 def test_rows_fit_the_terminal_and_stand_under_their_titles(width: int, with_kl: bool) -> None:
