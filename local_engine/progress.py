@@ -140,11 +140,6 @@ class RunProgress:
             self._line(f"warning: {text}", "magenta")
 
     def error(self, text: str) -> None:
-        """Why the run ends here; the live lines are over after it."""
-        self._stop_live()
-        self._line(f"error: {text}", "bold red")
-
-    def error(self, text: str) -> None:
         """Why the run ends, on standard error; the live lines are over after it."""
         self._stop_live()
         self.error_console.print(Text(f"error: {text}", style="bold"), soft_wrap=True)
