@@ -17,7 +17,7 @@ import uvicorn
 from harbor_service.access import is_loopback
 from harbor_service.dashboard import make_dashboard
 from harbor_service.environments import environment_config
-from harbor_service.model_client import close_shared_client
+from harbor_service.model_client import close_shared_client, shared_client
 from harbor_service.routes import make_app
 from harbor_service.settings import BadSetting, Settings
 from harbor_service.task_store import TaskStore
@@ -74,7 +74,9 @@ async def serve(settings: Settings) -> int:
     )
     listener = _listen(settings.host, settings.port, "--port")
     port = listener.getsockname()[1]
-    _warn_when_open(settings)
+    warn_when_open(settings)
+
+    shared_client()  # made here, or the first trial would wait for the certificate store
 
     stop = asyncio.Event()
     codes: list[int] = []
@@ -144,7 +146,8 @@ def _writable(folder: Path) -> Path:
     return folder.resolve()
 
 
-def _warn_when_open(settings: Settings) -> None:
+def warn_when_open(settings: Settings) -> None:
+    """Warn, loudly, when anybody on the network may run trials here."""
     if settings.token is None and not is_loopback(settings.host):
         _logger.warning(
             "OPEN TO THE NETWORK: %s is not loopback and no token is set. Whoever reaches it can run commands in "

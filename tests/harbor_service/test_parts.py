@@ -9,7 +9,8 @@ import pytest
 
 from harbor_service.command_line import parse_settings
 from harbor_service.dashboard import render
-from harbor_service.settings import BadSetting
+from harbor_service.server import warn_when_open
+from harbor_service.settings import BadSetting, Settings
 from harbor_service.shell_agent import single_block
 from harbor_service.shell_options import ShellOptions
 from harbor_service.shell_prompt import LOCAL_SHELL
@@ -112,6 +113,15 @@ def test_dashboard_escapes_what_comes_from_outside() -> None:
 def test_setting_that_cannot_work_is_refused_by_name(flags: list[str], words: str) -> None:
     with pytest.raises(BadSetting, match=words):
         parse_settings(flags, {})
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False), ("trainer", False)],
+)
+def test_only_loopback_addresses_need_no_token(host: str, loopback: bool, caplog: pytest.LogCaptureFixture) -> None:
+    warn_when_open(Settings(host=host, harbor_tasks_dir=Path()))
+    assert ("OPEN TO THE NETWORK" in caplog.text) is not loopback
 
 
 def test_empty_token_file_is_refused(tmp_path: Path) -> None:
