@@ -17,14 +17,13 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 
 from trajectory.discards import ConsecutiveDiscards, TooManyDiscards
-from trajectory.metrics import aggregate_agent_metrics, flat_samples
+from trajectory.metrics import aggregate_agent_metrics, flat_samples, sample_metadata
 from trajectory.outcome import Outcome, discarded, finite_number
 from trajectory.outcomes_file import OutcomesFile, outcome_line
 from trajectory.report import listening
@@ -74,7 +73,7 @@ async def generate(input: Any) -> Any:
     """
     sample, evaluation = input.sample, bool(input.evaluation)
     # A prompt that is sampled again keeps the metadata of its last attempt.
-    sample.metadata = {key: value for key, value in _metadata(sample).items() if key not in OUTCOME_KEYS}
+    sample.metadata = {key: value for key, value in sample_metadata(sample).items() if key not in OUTCOME_KEYS}
     started = time.monotonic()
 
     def record(outcome: Outcome) -> None:
@@ -123,7 +122,7 @@ async def reward_func(args: Any, samples: Any, **kwargs: Any) -> float | list[fl
 
 
 def _reward(sample: Any) -> float:
-    known = _metadata(sample)
+    known = sample_metadata(sample)
     reward = finite_number(known.get("reward"))
     if reward is not None:
         return reward
@@ -159,7 +158,7 @@ def _outcome(reported: Outcome | None, samples: list[Any], failure: str | None) 
 def _outcome_in_metadata(samples: list[Any]) -> Outcome | None:
     """The answer as Miles merged it: the only way where the agent function ran in a process of its own."""
     for sample in samples:
-        metadata = _metadata(sample)
+        metadata = sample_metadata(sample)
         if any(key in metadata for key in ("reward", "exit_status")):
             return Outcome.from_reply(dict(metadata))
     return None
@@ -174,7 +173,7 @@ def _append_outcome(args: Any, sample: Any, outcome: Outcome, seconds: float, ev
         seconds=seconds,
         group_index=sample.group_index,
         index=sample.index,
-        instance_id=_metadata(sample).get("instance_id"),
+        instance_id=sample_metadata(sample).get("instance_id"),
         rollout_id=None if evaluation else _step.rollout_id,
         evaluation=evaluation,
     )
@@ -193,11 +192,6 @@ def _discards() -> ConsecutiveDiscards:
     if not raw.isdecimal() or int(raw) < 1:
         raise ValueError(f"MAX_CONSECUTIVE_DISCARDS={raw} must be a whole number of 1 or more")
     return ConsecutiveDiscards(int(raw))
-
-
-def _metadata(sample: Any) -> Mapping[str, Any]:
-    metadata: object = sample.metadata
-    return cast(Mapping[str, Any], metadata) if isinstance(metadata, Mapping) else {}
 
 
 def _miles(module: str) -> Any:

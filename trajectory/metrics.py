@@ -28,7 +28,7 @@ def aggregate_agent_metrics(samples: Iterable[Any]) -> dict[str, float]:
     numbers: dict[str, list[float]] = {}
     statuses: Counter[str] = Counter()
     for sample in flat_samples(samples):
-        metadata = _metadata(sample)
+        metadata = sample_metadata(sample)
         status = metadata.get("exit_status")
         if isinstance(status, str) and status:
             statuses[status] += 1
@@ -50,6 +50,7 @@ def aggregate_agent_metrics(samples: Iterable[Any]) -> dict[str, float]:
     return metrics
 
 
-def _metadata(sample: Any) -> Mapping[str, Any]:
+def sample_metadata(sample: Any) -> Mapping[str, Any]:
+    """The metadata of a Miles Sample or a sample dict; empty where there is none."""
     found: object = cast(Mapping[str, Any], sample).get("metadata") if isinstance(sample, Mapping) else sample.metadata
     return cast(Mapping[str, Any], found) if isinstance(found, Mapping) else {}

@@ -1,0 +1,84 @@
+"""The prompts of a run: made from `tasks/` or read from a Miles JSONL file, in a shuffled order that can be resumed."""
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from local_engine.checkpoint import DataPosition
+from local_engine.config import LocalRunConfig
+from miles_data.convert import ConvertOptions, convert
+from miles_data.findings import DataError
+from miles_data.prompts import Prompt, load_prompts
+from tasks.folder import write_tasks
+
+HELDOUT_SPLIT = "test"
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Training prompts, held-out prompts (may be empty) and the folder of their Harbor tasks."""
+
+    train: list[Prompt]
+    heldout: list[Prompt]
+    tasks_dir: Path | None
+
+
+def prepare_data(config: LocalRunConfig) -> RunData:
+    """Make or read the data. Rows of the split "test" are held out.
+
+    Raises DataError, TaskFolderError, and DataError when a row names a task that has no folder.
+    """
+    if config.prompt_data is None:
+        return _made(config)
+    prompts = load_prompts(config.prompt_data)
+    train = [p for p in prompts if p.metadata.get("split") != HELDOUT_SPLIT]
+    heldout = [p for p in prompts if p.metadata.get("split") == HELDOUT_SPLIT]
+    folder = config.harbor_tasks_dir  # None: another machine's agent server has the tasks
+    missing = [p for p in prompts if folder and not (folder / p.instance_id / "task.toml").is_file()]
+    if missing:
+        shown = ", ".join(f"{p.instance_id} (line {p.line})" for p in missing[:20])
+        raise DataError(
+            f"{len(missing)} of {len(prompts)} prompts of {config.prompt_data} have no task folder in "
+            f"{folder}: {shown}; name the right folder with --harbor-tasks-dir"
+        )
+    if len(train) < config.rollout_batch_size:
+        raise DataError(
+            f"{config.prompt_data} has {len(train)} training prompts, a rollout takes {config.rollout_batch_size}; "
+            f"pass --rollout-batch-size {max(1, len(train))} or more prompts"
+        )
+    return RunData(train, heldout, folder)
+
+
+def _made(config: LocalRunConfig) -> RunData:
+    tasks_dir = config.save_dir / "tasks"
+    write_tasks(tasks_dir, config.families, "train", config.train_tasks_per_family, config.seed)
+    write_tasks(tasks_dir, config.families, HELDOUT_SPLIT, config.heldout_tasks_per_family, config.seed)
+    prompts: dict[str, list[Prompt]] = {}
+    for split in ("train", HELDOUT_SPLIT):
+        output = config.save_dir / "data" / f"{split}.jsonl"
+        output.parent.mkdir(parents=True, exist_ok=True)
+        convert(ConvertOptions(input=str(tasks_dir), output=output, split=split, agent_name=config.agent_name))
+        prompts[split] = load_prompts(output)
+    return RunData(prompts["train"], prompts[HELDOUT_SPLIT], tasks_dir)
+
+
+class PromptStream:
+    """Prompts without end: every epoch is another shuffle, fixed by the seed and the epoch."""
+
+    def __init__(self, prompts: list[Prompt], seed: int, position: DataPosition | None = None) -> None:
+        self._prompts = prompts
+        self.position = position or DataPosition(epoch=0, offset=0, order_seed=seed)
+        self._order: list[int] = []
+        self._shuffled: int | None = None
+
+    def take(self) -> Prompt:
+        """The next prompt."""
+        position = self.position
+        if position.offset >= len(self._prompts):
+            position = replace(position, epoch=position.epoch + 1, offset=0)
+        if self._shuffled != position.epoch:
+            self._order = list(range(len(self._prompts)))
+            random.Random(f"{position.order_seed}/{position.epoch}").shuffle(self._order)
+            self._shuffled = position.epoch
+        self.position = replace(position, offset=position.offset + 1)
+        return self._prompts[self._order[position.offset]]

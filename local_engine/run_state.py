@@ -1,0 +1,90 @@
+"""What a run carries from one rollout to the next, to a checkpoint and back."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from local_engine.checkpoint import CheckpointError, DataPosition, TrainerState, find_latest, load_latest
+from local_engine.config import LocalRunConfig
+from local_engine.data import PromptStream, RunData
+from local_engine.engine import Engine
+from local_engine.rng import capture_rng, restore_rng
+from local_engine.rollout import Counters
+
+# A resumed run may change how long it runs, where it writes and what it shows, and nothing that alters a step.
+FREE_TO_CHANGE = {
+    "run_id", "save_dir", "traces_dir", "load_dir", "resume", "num_rollout", "save_interval", "eval_interval",
+    "eval_samples", "agent_server_url", "max_consecutive_discards", "wandb", "extra_env", "threads", "mode",
+    "heldout_tasks_per_family", "prompt_data", "harbor_tasks_dir",
+}  # fmt: skip
+
+
+@dataclass
+class RunState:
+    """`done` rollouts are finished; `metrics` has one dict for each."""
+
+    done: int = 0
+    counters: Counters = field(default_factory=Counters)
+    metrics: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    heldout: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+
+
+def fingerprint(config: LocalRunConfig, data: RunData) -> dict[str, str]:
+    """Options and data that must be the same on resume, as text by name."""
+    options = {k: repr(v) for k, v in asdict(config).items() if k not in FREE_TO_CHANGE}
+    names = "\n".join(p.instance_id for p in data.train)
+    return options | {"prompts": hashlib.sha256(names.encode()).hexdigest()[:16]}
+
+
+def capture(engine: Engine, stream_position: DataPosition, state: RunState, marks: dict[str, str]) -> TrainerState:
+    """Everything that the next rollout depends on."""
+    trainer = engine.trainer.state()
+    return TrainerState(
+        weights=engine.policy.state(),
+        optimizer=trainer["optimizer"],
+        rng=capture_rng(),
+        data_position=stream_position,
+        metrics=list(state.metrics),
+        config_fingerprint=json.dumps(marks, sort_keys=True),
+        extra={
+            "done": state.done,
+            "optimizer_steps": trainer["steps"],
+            "next_group": state.counters.group,
+            "next_sample": state.counters.sample,
+            "heldout": [[place, success] for place, success in state.heldout],
+        },
+    )
+
+
+def restore(config: LocalRunConfig, engine: Engine, data: RunData) -> tuple[RunState, PromptStream]:
+    """The state to start from: fresh, or that of the checkpoint in `load_dir`.
+
+    Raises CheckpointError: broken, or made with other options (named with both values).
+    """
+    if config.load_dir is None:
+        return RunState(), PromptStream(data.train, config.seed)
+    found = find_latest(config.load_dir)
+    saved = load_latest(config.load_dir)
+    assert found is not None
+    _require_same(found.folder, json.loads(saved.config_fingerprint), fingerprint(config, data))
+    try:
+        engine.policy.load_state(saved.weights)
+        engine.trainer.load_state({"optimizer": saved.optimizer, "steps": saved.extra["optimizer_steps"]})
+        restore_rng(saved.rng)
+        state = RunState(
+            done=int(saved.extra["done"]),
+            counters=Counters(int(saved.extra["next_group"]), int(saved.extra["next_sample"])),
+            metrics=list(saved.metrics),
+            heldout=[(int(place), float(success)) for place, success in saved.extra["heldout"]],
+        )
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise CheckpointError(found.folder, f"it does not fit this run ({error})") from error
+    return state, PromptStream(data.train, config.seed, saved.data_position)
+
+
+def _require_same(folder: Any, saved: dict[str, str], now: dict[str, str]) -> None:
+    odd = [name for name in sorted(saved.keys() | now.keys()) if saved.get(name) != now.get(name)]
+    if odd:
+        shown = "; ".join(f"{name} was {saved.get(name)}, is {now.get(name)}" for name in odd[:5])
+        raise CheckpointError(folder, f"it was made with other options, which a resume must repeat: {shown}")

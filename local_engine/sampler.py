@@ -1,0 +1,306 @@
+"""Continuous-batching sampler: exact log-probabilities of the sampled tokens, KV cache kept between turns."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeStubs=false
+# PyTorch has no complete types.
+
+import random
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from local_engine.kv_cache import Segment, SlotBatch, SlotStore
+
+BLOCK = 256  # vocabulary entries summed together before a token is looked up
+STOP_WINDOW = 256  # last tokens in which a stop text is looked for
+SHORTEST_TRUNK = 16  # tokens; a shorter common prefix is not worth a shared copy
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """temperature 0 is greedy; stop texts and patterns are kept in the output, as with `no_stop_trim`."""
+
+    temperature: float
+    max_new_tokens: int
+    stop: tuple[str, ...] = ()
+    stop_regex: tuple[str, ...] = ()
+
+
+@dataclass
+class Generation:
+    """One turn of one session. `log_probs` are those of the distribution sampled from (temperature applied)."""
+
+    session: str
+    tokens: list[int]
+    params: SamplingParams
+    stream: random.Random
+    ids: list[int] = field(default_factory=list[int])
+    log_probs: list[float] = field(default_factory=list[float])
+    finish_reason: str = ""  # "stop" or "length" when done
+    version: int = 0
+
+
+@dataclass
+class _Slot:
+    tokens: list[int] = field(default_factory=list[int])  # whose keys and values are stored, trunk part included
+    trunk_used: int = 0
+    session: str | None = None
+    last_use: int = 0
+
+    @property
+    def own(self) -> int:
+        return len(self.tokens) - self.trunk_used
+
+
+class Sampler:
+    """Not thread-safe: `add`, `step`, `close` and `load_weights` are called from one thread at a time."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, *, slots: int, end_tokens: Iterable[int], device: torch.device
+    ) -> None:
+        self._model = model.eval()
+        self._decode: Callable[[list[int]], str] = tokenizer.decode
+        self._end = frozenset(end_tokens)
+        self._device = device
+        self._store = SlotStore(slots)
+        self._slots = [_Slot() for _ in range(slots)]
+        self._trunk: list[int] = []
+        self._waiting: list[Generation] = []
+        self._decoding: list[tuple[int, Generation]] = []
+        self._clock = 0
+        self.version = 0
+        self.tokens_sampled = 0
+        self.tokens_computed = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._decoding)
+
+    def add(self, generation: Generation) -> None:
+        """Queue a turn; an earlier turn of the same session must be finished."""
+        generation.version = self.version
+        self._waiting.append(generation)
+
+    def cancel(self, generation: Generation) -> None:
+        """Forget a turn that nobody waits for any more."""
+        self._waiting = [g for g in self._waiting if g is not generation]
+        self._decoding = [(s, g) for s, g in self._decoding if g is not generation]
+
+    def close(self, session: str) -> None:
+        """The session has ended: its slot is free, its tokens may still serve as another one's prefix."""
+        for slot in self._slots:
+            if slot.session == session:
+                slot.session = None
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Copy named weights into the sampling model and forget every key and value made with the old ones."""
+        if self.busy:
+            raise RuntimeError("weights cannot change while turns are being sampled")
+        own = dict(self._model.named_parameters())
+        with torch.no_grad():
+            for name, weight in weights:
+                own[name].copy_(weight)
+        self.version = version
+        self._forget()
+
+    def _forget(self) -> None:
+        self._store.clear()
+        self._trunk = []
+        for slot in self._slots:
+            slot.tokens, slot.trunk_used = [], 0
+
+    @torch.inference_mode()
+    def step(self) -> list[Generation]:
+        """One forward pass over all turns that can advance by a token; the turns that ended with it."""
+        self._clock += 1
+        rows = list(self._decoding)
+        flat, positions = [g.ids[-1] for _, g in rows], [len(self._slots[s].tokens) for s, _ in rows]
+        for index, generation in rows:
+            self._slots[index].tokens.append(generation.ids[-1])
+        segments: list[Segment] = []
+        if not rows and not any(s.session for s in self._slots if s.tokens):
+            self._plant_trunk(flat, positions, segments)
+        admitted = self._admit(flat, positions, segments)
+        if not flat:
+            return []
+        lasts = [*range(len(rows)), *(s.start + s.length - 1 for s in segments if s.slot is not None)]
+        batch = SlotBatch(
+            store=self._store,
+            slots=torch.tensor([s for s, _ in rows], dtype=torch.long, device=self._device),
+            own_lengths=torch.tensor([self._slots[s].own for s, _ in rows], dtype=torch.long, device=self._device),
+            trunk_used=torch.tensor([self._slots[s].trunk_used for s, _ in rows], dtype=torch.long),
+            segments=segments,
+        )
+        self.tokens_computed += len(flat)
+        logits = self._model(
+            input_ids=torch.tensor([flat], device=self._device),
+            position_ids=torch.tensor([positions], device=self._device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(lasts, dtype=torch.long, device=self._device),
+            slot_batch=batch,
+        ).logits[0]
+        rows += admitted
+        return self._take(rows, logits)
+
+    def _plant_trunk(self, flat: list[int], positions: list[int], segments: list[Segment]) -> None:
+        """With nothing stored that is in use: what all waiting turns begin with becomes the new trunk."""
+        if not self._waiting:
+            return
+        first = self._waiting[0].tokens
+        shared = min((_common(first, g.tokens) for g in self._waiting), default=0)
+        shared = min(shared, min(len(g.tokens) for g in self._waiting) - 1)
+        if self._trunk and _common(self._trunk, first) == len(self._trunk) >= shared // 2:
+            return
+        self._forget()
+        if shared < SHORTEST_TRUNK:
+            return
+        self._trunk = first[:shared]
+        self._store.trunk_length = shared
+        segments.append(Segment(slot=None, start=0, length=shared, own_before=0, trunk_used=0))
+        flat.extend(self._trunk)
+        positions.extend(range(shared))
+
+    def _admit(self, flat: list[int], positions: list[int], segments: list[Segment]) -> list[tuple[int, Generation]]:
+        """Bring waiting turns in. One that shares more with another new turn than with any slot waits a step for it."""
+        admitted: list[tuple[int, Generation]] = []
+        put_off: list[Generation] = []
+        for generation in self._waiting:
+            tokens = generation.tokens
+            limit = len(tokens) - 1  # the last token is always computed: its logits are needed
+            trunk = min(_common(self._trunk, tokens), limit)
+            source, held = self._best_source(generation.session, tokens, trunk, limit, exclude={i for i, _ in admitted})
+            companion = max((_common(g.tokens, tokens) for _, g in admitted), default=0)
+            if min(companion, limit) >= held + SHORTEST_TRUNK // 2:
+                put_off.append(generation)
+                continue
+            index = self._claim(generation.session, source)
+            if index is None:
+                put_off.append(generation)
+                continue
+            slot = self._slots[index]
+            if source is not None and source != index:
+                self._store.copy_own(source, index, held - trunk)
+            slot.session, slot.last_use, slot.trunk_used = generation.session, self._clock, trunk
+            slot.tokens = list(tokens)
+            segments.append(
+                Segment(
+                    slot=index, start=len(flat), length=len(tokens) - held, own_before=held - trunk, trunk_used=trunk
+                )
+            )
+            flat.extend(tokens[held:])
+            positions.extend(range(held, len(tokens)))
+            admitted.append((index, generation))
+        self._waiting = put_off
+        return admitted
+
+    def _best_source(
+        self, session: str, tokens: list[int], trunk: int, limit: int, exclude: set[int]
+    ) -> tuple[int | None, int]:
+        """The slot whose stored tokens agree longest with `tokens`, and how far (at least the trunk)."""
+        best, held = None, trunk
+        for index, slot in enumerate(self._slots):
+            if index in exclude or slot.trunk_used != trunk:
+                continue
+            agree = min(_common(slot.tokens, tokens), limit)
+            if agree > held or (agree == held and agree > trunk and slot.session == session):
+                best, held = index, agree
+        return best, held
+
+    def _claim(self, session: str, source: int | None) -> int | None:
+        """The session's own slot, else a free one, else that of the session idle for longest; None if all decode."""
+        free: list[int] = []
+        idle: list[int] = []
+        decoding = {i for i, _ in self._decoding}
+        for index, slot in enumerate(self._slots):
+            if slot.session == session:
+                return index
+            if index in decoding or slot.last_use == self._clock:
+                continue
+            (idle if slot.session else free).append(index)
+        for candidates in (free, idle):
+            if candidates:
+                # The source of a copy is given away last: others of the group may need it too.
+                return min(candidates, key=lambda i: (i == source, self._slots[i].last_use))
+        return None
+
+    def _take(self, rows: list[tuple[int, Generation]], logits: Tensor) -> list[Generation]:
+        ids, log_probs = sample(
+            logits,
+            [g.params.temperature for _, g in rows],
+            [g.stream.random() if g.params.temperature > 0 else 0.0 for _, g in rows],
+        )
+        self.tokens_sampled += len(rows)
+        finished: list[Generation] = []
+        self._decoding = []
+        for (index, generation), token, log_prob in zip(rows, ids, log_probs, strict=True):
+            generation.ids.append(token)
+            generation.log_probs.append(log_prob)
+            self._slots[index].last_use = self._clock
+            if token in self._end or self._stopped(generation):
+                generation.finish_reason = "stop"
+            elif len(generation.ids) >= generation.params.max_new_tokens:
+                generation.finish_reason = "length"
+            if generation.finish_reason:
+                finished.append(generation)
+            else:
+                self._decoding.append((index, generation))
+        return finished
+
+    def _stopped(self, generation: Generation) -> bool:
+        params = generation.params
+        if not (params.stop or params.stop_regex):
+            return False
+        text = self._decode(generation.ids[-STOP_WINDOW:])
+        return any(s in text for s in params.stop) or any(re.search(p, text) for p in params.stop_regex)
+
+
+def sample(logits: Tensor, temperatures: list[float], uniforms: list[float]) -> tuple[list[int], list[float]]:
+    """Draw one token for each row by inverse transform sampling.
+
+    logits (rows, vocabulary); one temperature and one number in [0, 1) for each row. The log-probability is that of
+    softmax(logits / temperature), for temperature 0 that of softmax(logits). Blocks of the vocabulary are summed
+    first, so that only one block needs a running sum.
+    """
+    device, rows, vocabulary = logits.device, logits.shape[0], logits.shape[1]
+    heat = torch.tensor(temperatures, dtype=torch.float32)
+    greedy = heat <= 0
+    scaled = logits.float() / torch.where(greedy, 1.0, heat).to(device)[:, None]
+    normalizer = torch.logsumexp(scaled, -1)
+    if bool(greedy.all()):
+        picked = scaled.argmax(-1)
+    else:
+        probabilities = torch.exp(scaled - normalizer[:, None])
+        padded = torch.nn.functional.pad(probabilities, (0, -vocabulary % BLOCK)).view(rows, -1, BLOCK)
+        sums = padded.sum(-1)
+        running = sums.cumsum(-1)
+        target = torch.tensor(uniforms, dtype=torch.float32, device=device)[:, None] * running[:, -1:]
+        block = torch.searchsorted(running, target, right=True).clamp_(max=running.shape[1] - 1)
+        inside = padded.gather(1, block[:, :, None].expand(-1, -1, BLOCK))[:, 0]
+        rest = target - (running.gather(1, block) - sums.gather(1, block))
+        offset = torch.searchsorted(inside.cumsum(-1), rest, right=True).clamp_(max=BLOCK - 1)
+        # Rounding can point behind the last token of a block that has any mass.
+        offset = torch.where(inside.gather(1, offset) > 0, offset, inside.argmax(-1, keepdim=True))
+        picked = (block * BLOCK + offset)[:, 0]
+        if bool(greedy.any()):
+            picked = torch.where(greedy.to(device), scaled.argmax(-1), picked)
+    log_probs = scaled.gather(1, picked[:, None])[:, 0] - normalizer
+    return picked.tolist(), log_probs.tolist()
+
+
+def _common(a: list[int], b: list[int]) -> int:
+    """Length of the common prefix."""
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n
+    low, high = 0, n
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[:middle] == b[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
