@@ -125,7 +125,8 @@ ETC_TEXTS = {
 def holder_argv(script: str, arguments: list[str]) -> list[str]:
     """User, mount and process namespaces around a shell script; it is process 1 and may mount."""
     return [
-        *("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--"),
+        *("unshare", "--user", "--map-root-user", "--mount", "--pid", "--mount-proc", "--fork"),
+        *("--kill-child=SIGKILL", "--"),
         *("/bin/sh", "-c", script, "holder", *arguments),
     ]
 
@@ -137,7 +138,7 @@ def bwrap_argv(
     IPC and host name; no capability left; run by the holder."""
     argv = [
         *(str(bwrap), "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"),
-        *("--as-pid-1", "--new-session", "--cap-drop", "ALL", "--clearenv"),
+        *("--as-pid-1", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"),
         *("--bind", str(files / "root"), "/"),
     ]
     for name in system_folders():

@@ -51,7 +51,7 @@ while read -r verb n; do
         echo "stopped $n"
         ;;
     grow)
-        mount -n -i -o "remount,$n" "$root" && echo "grown $n"
+        mount -n -i -t tmpfs -o "remount,$n" tmpfs "$root" && echo "grown $n"
         ;;
     esac
 done
@@ -89,7 +89,6 @@ class Holder:
         """
         size = str(self._limits.disk_mb << 20)
         arguments = [str(self._trial.root), size, str(self._limits.inodes), str(self._trial.control), *self._bwrap]
-        ready = self._expect("ready")
         # No await between the process and what ends it: a cancellation cannot come in between.
         with open(self._trial.control / "holder.log", "wb") as log:
             self._process = subprocess.Popen(
@@ -109,6 +108,7 @@ class Holder:
         self._process.stdout.close()
         os.set_blocking(stdout, False)
         self._lines = Lines(stdout, self._on_line, self._on_end, budget=1 << 20)
+        ready = self._expect("ready")
         self._trial.write_owner(self._process.pid)
         await self._await(ready, START_TIMEOUT_S, "start")
 
@@ -118,15 +118,15 @@ class Holder:
 
     async def stop_sandbox(self, name: str) -> None:
         """Kill everything in a sandbox that was started; returns when its last process is gone."""
-        stopped = self._expect(f"stopped {name}")
         self._tell(f"stop {name}")
+        stopped = self._expect(f"stopped {name}")
         await self._await(stopped, _GONE_TIMEOUT_S, "end the sandbox's processes")
 
     async def grow(self, size: int, inodes: int) -> None:
         """Let the trial's tmpfs hold `size` bytes and `inodes` files."""
         options = f"size={size},nr_inodes={inodes}"
-        grown = self._expect(f"grown {options}")
         self._tell(f"grow {options}")
+        grown = self._expect(f"grown {options}")
         await self._await(grown, _GONE_TIMEOUT_S, "make room for the verifier")
 
     async def close(self) -> None:

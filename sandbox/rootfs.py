@@ -143,15 +143,17 @@ class RootFs:
         with os.scandir(source) as entries:
             for entry in entries:
                 if entry.is_symlink():
+                    leads_to = os.readlink(entry.path)
                     with self._identity.file_access():
                         _remove_file(entry.name, folder)
-                        os.symlink(os.readlink(entry.path), entry.name, dir_fd=folder)
+                        os.symlink(leads_to, entry.name, dir_fd=folder)
                 elif entry.is_dir():
                     below = self._enter(folder, entry.name)
+                    folder_mode = stat.S_IMODE(entry.stat().st_mode) & 0o777 | 0o700
                     try:
                         self._put_entries(Path(entry.path), below, mode, depth + 1)
                         with self._identity.file_access():
-                            os.fchmod(below, stat.S_IMODE(entry.stat().st_mode) | 0o700)
+                            os.fchmod(below, folder_mode)
                     finally:
                         os.close(below)
                 elif entry.is_file():

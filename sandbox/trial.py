@@ -131,7 +131,6 @@ class Sandbox:
         if self._starting is not None and not self._starting.done():
             await asyncio.wait([self._starting])
         await self._end_cell()
-        self._reset_files()
         room = os.fstatvfs(self.files.fd)
         if room.f_bavail * room.f_frsize < _ROOM_BYTES or room.f_ffree < _ROOM_INODES:
             # The agent filled its disk; that must not keep the tests from being copied in.
@@ -139,6 +138,7 @@ class Sandbox:
             self._inodes += _ROOM_INODES
             assert self._holder is not None
             await self._holder.grow(self._size, self._inodes)
+        self._reset_files()
         await self._alive_cell()
 
     async def close(self) -> None:

@@ -50,13 +50,14 @@ def prepare_base_dir(base_dir: Path) -> None:
 
 
 def process_start(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; None when there is no such process."""
+    """When a process was started, in clock ticks since boot; None when it does not exist or has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The program name stands in parentheses and may itself hold blanks and parentheses.
-    return int(text.rpartition(")")[2].split()[19])
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
 @dataclass(frozen=True)

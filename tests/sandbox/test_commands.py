@@ -1,0 +1,92 @@
+"""Output, exit codes, time limits and what happens to commands that are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from sandbox.holder import HolderFailed
+from sandbox.trial import Sandbox
+
+
+async def test_exit_code_output_and_variables_arrive(box: Sandbox) -> None:
+    ended = await box.run('echo "$A"; echo err >&2; pwd; exit 3', cwd="/tmp", env={"A": 'it\'s "a"\n$b'})
+    assert (ended.return_code, ended.stdout, ended.stderr) == (3, 'it\'s "a"\n$b\n/tmp\n', "err\n")
+
+
+@pytest.mark.parametrize("command", ["x" * 100_000, "echo \udcff", "echo '\n'"])
+async def test_odd_command_lines_are_passed_on(box: Sandbox, command: str) -> None:
+    assert (await box.run(command)).return_code in (0, 127)
+
+
+async def test_a_missing_working_folder_is_an_error_of_the_command(box: Sandbox) -> None:
+    ended = await box.run("echo ran", cwd="/none")
+    assert ended.return_code == 1
+    assert ended.stdout == ""
+    assert "/none" in ended.stderr
+
+
+async def test_commands_run_side_by_side(box: Sandbox) -> None:
+    begin = time.monotonic()
+    ended = await asyncio.gather(*(box.run(f"sleep 0.5; exit {n}", env={"PATH": "/usr/bin"}) for n in range(4)))
+    assert [one.return_code for one in ended] == [0, 1, 2, 3]
+    assert time.monotonic() - begin < 1.8
+
+
+async def test_timeout_kills_the_command_and_keeps_its_output(box: Sandbox) -> None:
+    env = {"PATH": "/usr/bin"}
+    ended = await box.run("echo before; sleep 60 & sleep 61", env=env, timeout=0.5)
+    assert (ended.return_code, ended.stdout, ended.why) == (124, "before\n", "killed after 0.5 s")
+    await asyncio.sleep(0.2)
+    assert (await box.run("pgrep sleep", env=env)).stdout == ""
+
+
+async def test_cancelling_kills_the_command(box: Sandbox) -> None:
+    env = {"PATH": "/usr/bin"}
+    task = asyncio.create_task(box.run("sleep 60", env=env))
+    await asyncio.sleep(0.3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0.2)
+    assert (await box.run("pgrep sleep", env=env)).stdout == ""
+
+
+async def test_long_output_keeps_head_and_tail(box: Sandbox) -> None:
+    ended = await box.run("echo first; head -c 200000 /dev/zero | tr '\\0' x; echo last", env={"PATH": "/usr/bin"})
+    assert ended.return_code == 0
+    assert len(ended.stdout) < 9000
+    assert ended.stdout.startswith("first\n")
+    assert ended.stdout.endswith("last\n")
+    assert "bytes dropped" in ended.stdout
+
+
+async def test_endless_output_is_ended(box: Sandbox) -> None:
+    ended = await box.run("yes", env={"PATH": "/usr/bin"}, timeout=30)
+    assert ended.return_code == 137
+    assert "more than 4 MiB" in ended.why
+
+
+async def test_a_background_server_outlives_its_command(box: Sandbox) -> None:
+    env = {"PATH": "/usr/bin"}
+    begin = time.monotonic()
+    await box.run("(for i in 1 2 3 4 5 6 7 8; do sleep 0.1; echo tick; echo $i > /tmp/n; done) &", env=env)
+    assert time.monotonic() - begin < 0.7
+    await asyncio.sleep(1.2)
+    assert (await box.run("cat /tmp/n", env=env)).stdout == "8\n"
+
+
+async def test_forged_status_lines_stay_within_the_phase(box: Sandbox) -> None:
+    forge = "for i in $(seq 1 20); do echo 200000$i 0; echo ready; echo garbage; done > /proc/1/fd/3"
+    await box.run(forge, env={"PATH": "/usr/bin"})
+    await box.run("head -c 3000000 /dev/zero > /proc/1/fd/3 & sleep 0.2", env={"PATH": "/usr/bin"}, timeout=5)
+    await box.restart()
+    assert (await box.run("exit 5")).return_code == 5
+
+
+async def test_nothing_runs_after_the_end(box: Sandbox) -> None:
+    await box.close()
+    with pytest.raises(HolderFailed, match="not running"):
+        await box.run("true")
