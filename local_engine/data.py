@@ -22,6 +22,11 @@ class RunData:
     heldout: list[Prompt]
     tasks_dir: Path | None
 
+    @property
+    def place(self) -> str:
+        """Where the tasks are, for people."""
+        return str(self.tasks_dir) if self.tasks_dir else "the agent server's folder"
+
 
 def prepare_data(config: LocalRunConfig) -> RunData:
     """Make or read the data. Rows of the split "test" are held out.

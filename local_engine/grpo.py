@@ -10,7 +10,7 @@ the KL divergence (`low_var_kl`).
 # PyTorch has no complete types.
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import batched
 from typing import Any
 
@@ -59,7 +59,6 @@ class TrainMetrics:
     log_prob_gap: float = 0.0
     tokens: int = 0
     optimizer_steps: int = 0
-    extra: dict[str, float] = field(default_factory=dict[str, float])
 
 
 def group_advantages(rewards: Sequence[float]) -> list[float] | None:

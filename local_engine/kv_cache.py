@@ -197,7 +197,7 @@ def _decode(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float,
     groups, trunk = grouped.shape[1], store.trunk_length
     own_scores = grouped.permute(2, 0, 1, 3) @ keys.transpose(-1, -2)  # (slots, kv heads, groups, own)
     if trunk:
-        trunk_keys, trunk_values = store.trunk(layer)
+        trunk_keys, _ = store.trunk(layer)
         scores = (grouped.reshape(kv_heads, groups * slots, -1) @ trunk_keys.transpose(-1, -2)).view(
             kv_heads, groups, slots, trunk
         )
@@ -205,6 +205,7 @@ def _decode(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float,
     weights = torch.softmax(own_scores.float() * scale + batch.bias, -1).to(values.dtype)
     out = weights[..., trunk:] @ values
     if trunk:
+        _, trunk_values = store.trunk(layer)
         shared = weights[..., :trunk].permute(1, 2, 0, 3).reshape(kv_heads, groups * slots, trunk) @ trunk_values
         out = out + shared.view(kv_heads, groups, slots, -1).permute(2, 0, 1, 3)
     if not batch.gather:

@@ -15,7 +15,7 @@ class MachineError(ValueError):
 
 @dataclass(frozen=True)
 class Machine:
-    """Threads apply to a CPU: while trials run they share the cores with the sampler, while training nothing else runs."""
+    """Threads apply to a CPU: trials share the cores with the sampler, while training nothing else runs."""
 
     device: torch.device
     dtype: torch.dtype

@@ -114,7 +114,7 @@ class Policy:
 
     @torch.no_grad()
     def merged_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Name and weight of every parameter that training changes, with the adapter added in, in the plain model's names.
+        """Every parameter that training changes, with the adapter added in, under the plain model's name.
 
         The policy's own weights are left alone: merging in place and back would add rounding errors at every step.
         """

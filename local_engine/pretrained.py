@@ -89,7 +89,7 @@ def _unpack(gguf: Path, folder: Path) -> None:
     model.load_state_dict(quantized.state_dict())
     model.tie_weights()
     model.generation_config = quantized.generation_config
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.bfloat16().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

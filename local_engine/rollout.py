@@ -30,6 +30,9 @@ class Counters:
     group: int = 0
     sample: int = 0
 
+    def copy(self) -> "Counters":
+        return Counters(self.group, self.sample)
+
 
 @dataclass
 class RolloutResult:
@@ -106,7 +109,7 @@ class Collector:
     async def evaluation(
         self, rollout_id: int, prompts: Sequence[Prompt], samples_each: int, report: Report
     ) -> RolloutResult:
-        """`samples_each` trajectories of every prompt, one group for each; discarded ones stay in it, without reward."""
+        """`samples_each` trajectories of every prompt, a group each; discarded ones stay in it, unscored."""
         result, started = RolloutResult(), time.monotonic()
         pairs = [(g, p) for g, p in enumerate(prompts) for _ in range(samples_each)]
         room, ended = self._config.max_concurrent, 0

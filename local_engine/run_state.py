@@ -37,21 +37,23 @@ def fingerprint(config: LocalRunConfig, data: RunData) -> dict[str, str]:
     return options | {"prompts": hashlib.sha256(names.encode()).hexdigest()[:16]}
 
 
-def capture(engine: Engine, stream_position: DataPosition, state: RunState, marks: dict[str, str]) -> TrainerState:
+def capture(
+    engine: Engine, position: DataPosition, counters: Counters, state: RunState, marks: dict[str, str]
+) -> TrainerState:
     """Everything that the next rollout depends on."""
     trainer = engine.trainer.state()
     return TrainerState(
         weights=engine.policy.state(),
         optimizer=trainer["optimizer"],
         rng=capture_rng(),
-        data_position=stream_position,
+        data_position=position,
         metrics=list(state.metrics),
         config_fingerprint=json.dumps(marks, sort_keys=True),
         extra={
             "done": state.done,
             "optimizer_steps": trainer["steps"],
-            "next_group": state.counters.group,
-            "next_sample": state.counters.sample,
+            "next_group": counters.group,
+            "next_sample": counters.sample,
             "heldout": [[place, success] for place, success in state.heldout],
         },
     )

@@ -1,0 +1,52 @@
+"""What a person reads of a run before it starts."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from local_engine.config import LocalRunConfig
+from local_engine.data import RunData
+from local_engine.machine import Machine
+from local_engine.policy import Policy
+from local_engine.run_state import RunState
+
+
+def plan_rows(
+    config: LocalRunConfig, data: RunData, machine: Machine, policy: Policy, state: RunState
+) -> list[tuple[str, str]]:
+    """(name, value) pairs: model, machine, data, size of a rollout, where files land."""
+    trained = sum(p.numel() for p in policy.trainable.values())
+    kind = "all weights" if config.full_finetune else f"LoRA rank {config.lora_rank}"
+    trials = config.rollout_batch_size * config.n_samples_per_prompt
+    rollouts = f"{config.num_rollout}, checkpoint every {config.save_interval}"
+    if state.done:
+        rollouts += f"; {state.done} done, {config.num_rollout - state.done} to go"
+    threads = f"{machine.training_threads} threads training, {machine.sampling_threads} sampling"
+    dtype = str(machine.dtype).removeprefix("torch.")
+    return [
+        ("model", f"{policy.checkpoint}; {kind}, {trained / 1e6:.1f} M trained parameters"),
+        ("machine", f"{machine.device}, {dtype} ({machine.why}), {threads}"),
+        ("agent server", config.agent_server_url or "our own, trials in bubblewrap sandboxes"),
+        ("data", f"{len(data.train)} training tasks, {len(data.heldout)} held-out tasks in {data.place}"),
+        (
+            "a rollout",
+            f"{config.rollout_batch_size} prompts x {config.n_samples_per_prompt} samples = {trials} trials, "
+            f"up to {config.max_turns} turns of {config.rollout_max_response_len} tokens",
+        ),
+        ("rollouts", rollouts),
+        ("files", f"{shown_path(config.save_dir)} (checkpoints, metrics.jsonl, reward.png, model/)"),
+        ("dumps", str(shown_path(config.traces_dir))),
+        ("time", "said after the first rollout; Ctrl-C saves and stops"),
+    ]
+
+
+def shown_config(config: LocalRunConfig) -> dict[str, Any]:
+    """The configuration as W&B may show it: plain values, without the job's own environment."""
+    values = asdict(config)
+    values.pop("extra_env")
+    return {k: str(v) if isinstance(v, Path) else v for k, v in values.items()}
+
+
+def shown_path(path: Path) -> Path:
+    """Relative to the current folder where it lies below it: shorter to read and to copy."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,80 @@
+"""What a run leaves on disk besides its checkpoints. A full disk costs the file, said loudly, and not the run."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from local_engine.atomic_file import atomic_file
+from local_engine.dumps import DumpNotWritten, Dumps
+from local_engine.plot import reward_png
+from local_engine.policy import Policy
+from local_engine.rollout import RolloutResult
+from local_engine.run_state import RunState
+
+
+class RunFiles:
+    """Dumps in `traces_dir`; metrics.jsonl, reward.png and model/ in `save_dir`."""
+
+    def __init__(self, save_dir: Path, traces_dir: Path, warn: Callable[[str], None]) -> None:
+        self.save_dir = save_dir
+        self.reward_curve = save_dir / "reward.png"
+        self._dumps = Dumps(traces_dir)
+        self._warn = warn
+
+    def rollout(self, rollout_id: int, result: RolloutResult, trained: dict[str, list[Any]] | None) -> None:
+        """The dumps of one step; `trained` is None where no training took place."""
+        lines = [
+            {
+                "rollout_id": rollout_id,
+                "group_index": s["group_index"],
+                "index": s["index"],
+                "instance_id": s["metadata"]["instance_id"],
+                "reward": s["reward"],
+                "exit_status": s["metadata"]["exit_status"],
+                "messages": result.messages[s["index"]],
+                "eval_report": s["metadata"]["eval_report"],
+            }
+            for s in result.samples
+        ]
+        lost = {"discarded": dict(result.discarded)}
+        self._try(lambda: self._dumps.rollout(rollout_id, result.samples, lost))
+        self._try(lambda: self._dumps.trajectory(rollout_id, lines))
+        if trained is not None:
+            self._try(lambda: self._dumps.train(rollout_id, 0, trained))
+
+    def evaluation(self, rollout_id: int, result: RolloutResult) -> None:
+        self._try(lambda: self._dumps.evaluation(rollout_id, result.samples))
+
+    def metrics(self, state: RunState) -> None:
+        """metrics.jsonl and reward.png, each whole at any moment."""
+        try:
+            with atomic_file(self.save_dir / "metrics.jsonl") as file:
+                file.write("".join(json.dumps(m) + "\n" for m in state.metrics).encode())
+            if state.metrics:
+                steps = [int(m["rollout_id"]) for m in state.metrics]
+                rewards = [float(m["reward_mean"]) for m in state.metrics]
+                reward_png(self.reward_curve, steps, rewards, state.heldout)
+        except OSError as error:
+            self._warn(f"metrics in {self.save_dir} were not written: {error.strerror}; the run goes on")
+
+    def model(self, policy: Policy, tokenizer: Any) -> Path:
+        """The trained model as an ordinary Hugging Face folder, replaced as a whole. Raises OSError."""
+        target = self.save_dir / "model"
+        building = target.with_name(f"model.tmp-{os.getpid()}")
+        shutil.rmtree(building, ignore_errors=True)
+        try:
+            policy.save_merged(building, tokenizer)
+            shutil.rmtree(target, ignore_errors=True)
+            building.rename(target)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+        return target
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except DumpNotWritten as error:
+            self._warn(str(error))
