@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +94,41 @@ async def test_nothing_runs_after_the_end(box: Sandbox) -> None:
     await box.close()
     with pytest.raises(HolderFailed, match="not running"):
         await box.run("true")
+
+
+def first_process(base_dir: Path) -> int:
+    """The process id, on this machine, of process 1 of the box's cell: the one that sees the box's control folder."""
+    owner = json.loads(next(base_dir.glob("trial-*/owner.json")).read_text())[1]["pid"]
+    pids = [owner]
+    for pid in pids:
+        pids += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    # unshare, the holder's shell, bwrap, process 1
+    return pids[3]
+
+
+async def test_a_cell_whose_first_process_died_is_replaced(box: Sandbox, base_dir: Path) -> None:
+    await box.run("echo kept > /tmp/kept")
+    waiting = asyncio.create_task(box.run("sleep 60", env={"PATH": "/usr/bin"}))
+    await asyncio.sleep(0.2)
+    os.kill(first_process(base_dir), signal.SIGKILL)
+    ended = await waiting
+    assert ended.return_code == 137
+    assert (await box.run("cat /tmp/kept", env={"PATH": "/usr/bin"})).stdout == "kept\n"
+
+
+async def test_a_frozen_first_process_holds_up_nobody(box: Sandbox, base_dir: Path) -> None:
+    os.kill(first_process(base_dir), signal.SIGSTOP)
+    assert (await box.run("echo x", timeout=0.3)).return_code == 124
+    await box.restart()
+    assert (await box.run("echo x", timeout=5)).stdout == "x\n"
+
+
+async def test_ended_background_processes_do_not_use_up_the_limit(box: Sandbox) -> None:
+    for _ in range(3):
+        await box.run("for ((i=0; i<50; i++)); do (: &) ; done; sleep 0.2", env={"PATH": "/usr/bin"})
+    assert (await box.run("ls /proc | grep -cE '^[0-9]+$'", env={"PATH": "/usr/bin"})).stdout.strip() in "4 5 6"
+
+
+async def test_a_command_has_no_descriptor_of_ours(box: Sandbox) -> None:
+    assert (await box.run("ls /proc/self/fd", env={"PATH": "/usr/bin"})).stdout.split() == ["0", "1", "2", "3"]
+    assert (await box.run("cat /proc/self/oom_score_adj", env={"PATH": "/usr/bin"})).stdout == "1000\n"
