@@ -58,8 +58,9 @@ class ShellAgent(BaseAgent):
         self._max_seq_len = max_seq_len
         self._options = ShellOptions.from_mapping(shell_options)
         self._sampling = dict(sampling_params)
-        if stop := [*_as_list(sampling_params.get("stop")), *self._options.stop]:
-            self._sampling["stop"] = stop
+        for name, ours in (("stop", self._options.stop), ("stop_regex", self._options.stop_regex)):
+            if stops := [*_as_list(sampling_params.get(name)), *ours]:
+                self._sampling[name] = stops
 
     @staticmethod
     def name() -> str:

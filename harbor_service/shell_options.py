@@ -1,10 +1,11 @@
 """Options of the shell agent, checked before a trial starts. Standard library only."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, cast
 
-from harbor_service.shell_prompt import CLOSING_FENCE, EXAMPLE_TURNS, SYSTEM_PROMPT
+from harbor_service.shell_prompt import CLOSED_BLOCK, EXAMPLE_TURNS, SYSTEM_PROMPT
 
 _ROLES = ("system", "user", "assistant")
 
@@ -24,7 +25,8 @@ class ShellOptions:
     submit_command: str | None = None  # this command alone in the block ends the episode
     observation_limit: int = 200  # characters of output shown to the model
     command_timeout: int = 10  # seconds one command may run
-    stop: tuple[str, ...] = (CLOSING_FENCE,)  # generation ends once the reply holds one of these; empty: no stop
+    stop: tuple[str, ...] = ()  # generation ends once the reply holds one of these texts
+    stop_regex: tuple[str, ...] = (CLOSED_BLOCK,)  # or a match of one of these patterns (SGLang's name for it)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, object]) -> "ShellOptions":
@@ -37,7 +39,7 @@ class ShellOptions:
         if unknown := sorted(set(options) - known):
             raise BadAgentOptions(f"unknown shell agent option {', '.join(unknown)}; known: {', '.join(sorted(known))}")
         values: dict[str, object] = dict(options)
-        for name in ("example_turns", "stop"):
+        for name in ("example_turns", "stop", "stop_regex"):
             if name in values:
                 values[name] = tuple(_list(name, values[name]))
         return cls(**values)  # pyright: ignore[reportArgumentType]  types are checked by _RULES
@@ -50,7 +52,7 @@ class ShellOptions:
 
 
 def _list(name: str, value: object) -> list[object]:
-    if value is None and name == "stop":
+    if value is None and name in ("stop", "stop_regex"):
         return []
     if not isinstance(value, list | tuple):
         raise BadAgentOptions(f"shell agent option {name} must be a list, not {value!r:.80}")
@@ -63,6 +65,14 @@ def _is_count(value: object) -> bool:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
+
+
+def _is_pattern(value: object) -> bool:
+    try:
+        re.compile(cast("str", value))
+    except (re.error, TypeError):
+        return False
+    return _is_text(value)
 
 
 def _is_chat_turn(turn: object) -> bool:
@@ -85,4 +95,5 @@ _RULES: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "observation_limit": ("a whole number of at least 1", _is_count),
     "command_timeout": ("a whole number of at least 1", _is_count),
     "stop": ("a list of strings", _each(_is_text)),
+    "stop_regex": ("a list of regular expressions", _each(_is_pattern)),
 }

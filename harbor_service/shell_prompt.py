@@ -8,7 +8,8 @@ CHEAT_SHEET: Final = (
     "Use > to write output to a file and >> to append."
 )
 SYSTEM_PROMPT: Final = "You write bash commands. Answer with exactly one command in a code block.\n" + CHEAT_SHEET
-CLOSING_FENCE: Final = "\n```"
+# Generation ends at the fence that closes the first block; a fence after a line of prose opens one and is no end.
+CLOSED_BLOCK: Final = r"(?s)```.*?```"
 FORMAT_REMINDER: Final = "Give exactly one bash code block."
 
 
@@ -41,5 +42,5 @@ LOCAL_SHELL: Final[dict[str, object]] = {
     "submit_command": None,
     "observation_limit": 200,
     "command_timeout": 10,
-    "stop": [CLOSING_FENCE],
+    "stop_regex": [CLOSED_BLOCK],
 }

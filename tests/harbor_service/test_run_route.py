@@ -25,7 +25,7 @@ def test_solved_task_is_rewarded(server: AgentServerProcess, model: ModelStub) -
     request = model.requests[0]
     assert request["path"].endswith("/v1/chat/completions")
     assert request["model"] == "model"
-    assert request["stop"] == ["\n```"]
+    assert request["stop_regex"] == ["(?s)```.*?```"]
     assert request["temperature"] == 0.7
     assert [m["role"] for m in request["messages"]] == ["system", *["user", "assistant"] * 3, "user"]
 
