@@ -24,6 +24,7 @@ from sandbox.limits import Limits
 _KILLED = 137  # what a shell reports for a command that died of SIGKILL
 _LAST_BYTES = 1 << 18  # of each pipe, read after the command has ended; a pipe holds 64 KiB
 _BACKGROUND_PIPES = 64  # kept for the background processes of a cell
+_DEATH_NOTICE_S = 0.2  # within which the end of process 1 shows on the status pipe
 _STATUS_BUDGET = 1 << 20  # bytes of status lines in the life of a cell; an honest line has about 8
 
 
@@ -91,6 +92,7 @@ class Cell:
         self._input = -1
         self._status: Lines | None = None
         self._started = asyncio.Event()
+        self._ended = asyncio.Event()
         self._running: dict[int, _Running] = {}
         self._background: list[Capture] = []
         self._last = n * 1_000_000
@@ -143,6 +145,11 @@ class Cell:
                     await running.done.wait()
             except TimeoutError:
                 running.code, running.why = 124, f"killed after {timeout:g} s"
+            if running.code is None and not running.why:
+                # Killed together with the shell that reports. If process 1 died too, know it before the next command.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_DEATH_NOTICE_S):
+                        await self._ended.wait()
             for output in running.outputs:
                 output.channel.drain(_LAST_BYTES)
             stdout, stderr = (output.text() for output in running.outputs)
@@ -215,6 +222,7 @@ class Cell:
     def _on_end(self) -> None:
         self.alive = False
         self._started.set()
+        self._ended.set()
         for running in self._running.values():
             if not running.done.is_set():
                 running.why = "the sandbox's first process ended"
