@@ -277,7 +277,10 @@ def sample(logits: Tensor, temperatures: list[float], uniforms: list[float]) -> 
         padded = torch.nn.functional.pad(probabilities, (0, -vocabulary % BLOCK)).view(rows, -1, BLOCK)
         sums = padded.sum(-1)
         running = sums.cumsum(-1)
-        target = torch.tensor(uniforms, dtype=torch.float32, device=device)[:, None] * running[:, -1:]
+        total = running[:, -1:]
+        # A number just below 1 rounds to 1; at the total itself the search would end in a block without any mass.
+        target = torch.tensor(uniforms, dtype=torch.float32, device=device)[:, None] * total
+        target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
         block = torch.searchsorted(running, target, right=True).clamp_(max=running.shape[1] - 1)
         inside = padded.gather(1, block[:, :, None].expand(-1, -1, BLOCK))[:, 0]
         rest = target - (running.gather(1, block) - sums.gather(1, block))
