@@ -97,11 +97,11 @@ async def test_sampled_ids_stay_even_where_the_tokenizer_would_write_others(
 
 
 async def test_a_long_conversation_is_what_the_template_renders(talk: Talk, tokenizer: Any) -> None:
-    """Where the ids happen to be canonical, the session's tokens are those of the whole conversation rendered at once."""
+    """Where the ids happen to be canonical, they are those of the whole conversation rendered at once."""
     for turn in range(4):
         await talk.say(encode(tokenizer, f"echo {turn}"))
         talk.ask(f"Exit code {turn}.", role=["user", "system"][turn % 2])
-    await talk.say(encode(tokenizer, "done") + [tokenizer.eos_token_id])
+    await talk.say([*encode(tokenizer, "done"), tokenizer.eos_token_id])
     whole = tokenizer.apply_chat_template(talk.messages, tokenize=False)
     assert talk.session.tokens + encode(tokenizer, "\n") == encode(tokenizer, whole)
     assert talk.session.turns == 5
