@@ -70,7 +70,7 @@ async def test_a_conversation_and_the_sample_that_is_made_of_it(
     assert shown["messages"] == messages[:-1]
     response = sample["tokens"][-sample["response_length"] :]
     model_tokens = [t for t, m in zip(response, sample["loss_mask"], strict=True) if m]
-    assert model_tokens == sum(sampled, [])
+    assert model_tokens == [token for turn in sampled for token in turn]
     want = plain_log_probs(plain_model, sample["tokens"], 0.7)[-sample["response_length"] :]
     mask = torch.tensor(sample["loss_mask"]).bool()
     torch.testing.assert_close(torch.tensor(sample["rollout_log_probs"])[mask], want[mask], atol=1e-4, rtol=0)
