@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import time
@@ -37,6 +38,8 @@ def launch[T: CommonOptions](program: str, resolved: Resolved[T], environment: M
         return ExitCode.SUCCEEDED
     write_launch_files(plan)
     print("\n".join(f"note: {note}" for note in plan.notes), file=sys.stderr)
+    # Before the import: OpenMP reads its settings when it is loaded.
+    os.environ.update({name: value for name, value in plan.environment.items() if name != "WANDB_API_KEY"})
     # Only now: PyTorch takes seconds to import, and everything above answers at once.
     from local_engine.loop import run
 

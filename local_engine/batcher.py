@@ -8,6 +8,10 @@ from local_engine.sampler import Generation, Sampler
 GATHER_SECONDS = 0.01  # a group's first turns arrive within a few milliseconds of each other
 
 
+class EngineStopped(RuntimeError):
+    """The engine ends: turns that wait are not sampled."""
+
+
 class Batcher:
     """Feeds the sampler from an event loop; every forward pass runs on `executor`, which must have one thread.
 
@@ -46,7 +50,7 @@ class Batcher:
     async def generate(self, generation: Generation) -> Generation:
         """Wait for one turn. Raises whatever the forward pass raised; cancelled, the turn is forgotten."""
         if self._task is None or self._task.done():
-            raise RuntimeError("the batcher is not running")
+            raise EngineStopped("the batcher is not running")
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._arrived.append((generation, future))
         self._changed.set()
@@ -85,7 +89,7 @@ class Batcher:
                     # Let the answers go out, and follow-up turns of quick sessions come in.
                     await asyncio.sleep(0)
         except asyncio.CancelledError:
-            self._fail(asyncio.CancelledError())
+            self._fail(EngineStopped("the engine is stopping"))
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, MemoryError) as error:
             self._fail(error)
@@ -114,14 +118,10 @@ class Batcher:
         finished = self._sampler.step() if self._sampler.busy else []
         return finished, self._sampler.busy
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: Exception) -> None:
         waiting = [*self._futures.values(), *(f for _, f in self._arrived)]
         for future in waiting:
-            if future.done():
-                continue
-            if isinstance(error, asyncio.CancelledError):
-                future.cancel()
-            else:
+            if not future.done():
                 future.set_exception(error)
         self._futures.clear()
         self._arrived = []

@@ -42,6 +42,7 @@ class LocalRunConfig:
     families: tuple[str, ...]  # task families, used where tasks are made here
     train_tasks_per_family: int
     heldout_tasks_per_family: int
+    partial_credit: bool  # verifiers of the tasks made here grade part of the work
     eval_samples: int  # trials per held-out task
 
     # Steps

@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final, Literal
 
 from local_engine.checkpoint import DataPosition
 from local_engine.config import LocalRunConfig
@@ -11,7 +12,7 @@ from miles_data.findings import DataError
 from miles_data.prompts import Prompt, load_prompts
 from tasks.folder import write_tasks
 
-HELDOUT_SPLIT = "test"
+HELDOUT_SPLIT: Final = "test"
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,15 @@ def prepare_data(config: LocalRunConfig) -> RunData:
 
 def _made(config: LocalRunConfig) -> RunData:
     tasks_dir = config.save_dir / "tasks"
-    write_tasks(tasks_dir, config.families, "train", config.train_tasks_per_family, config.seed)
-    write_tasks(tasks_dir, config.families, HELDOUT_SPLIT, config.heldout_tasks_per_family, config.seed)
-    prompts: dict[str, list[Prompt]] = {}
-    for split in ("train", HELDOUT_SPLIT):
+    counts: dict[Literal["train", "test"], int] = {
+        "train": config.train_tasks_per_family,
+        HELDOUT_SPLIT: config.heldout_tasks_per_family,
+    }
+    prompts: dict[str, list[Prompt]] = {"train": [], HELDOUT_SPLIT: []}
+    for split, count in counts.items():
+        if not count:
+            continue
+        write_tasks(tasks_dir, config.families, split, count, config.seed, partial_credit=config.partial_credit)
         output = config.save_dir / "data" / f"{split}.jsonl"
         output.parent.mkdir(parents=True, exist_ok=True)
         convert(ConvertOptions(input=str(tasks_dir), output=output, split=split, agent_name=config.agent_name))

@@ -77,8 +77,9 @@ class Engine:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.server.stop()
+        # First the turns, or the server would wait for their answers.
         await self.batcher.stop()
+        await self.server.stop()
         self._executor.shutdown(wait=True)
 
     async def compute[T](self, work: Callable[[], T], threads: int) -> T:

@@ -18,6 +18,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from local_engine.batcher import EngineStopped
 from local_engine.sampler import Generation, SamplingParams
 from local_engine.session import ContextOverflow, HistoryNotExtended, Session, Sessions
 
@@ -142,6 +143,10 @@ def make_app(sessions: Sessions, *, default_temperature: float, model_name: str,
         )
         try:
             text, generation = await _unless_disconnected(request, sessions.chat(session, body.messages, params))
+        except _CallerGone:
+            return refuse(499, "the caller closed the connection", "caller_gone")
+        except EngineStopped as error:
+            return refuse(503, str(error), "engine_stopped")
         except HistoryNotExtended as error:
             return refuse(409, str(error), "history_not_extended")
         except ContextOverflow as error:
@@ -149,6 +154,10 @@ def make_app(sessions: Sessions, *, default_temperature: float, model_name: str,
         return _completion(session, text, generation, body.model or model_name)
 
     return app
+
+
+class _CallerGone(Exception):
+    """Nobody waits for the answer any more."""
 
 
 async def _unless_disconnected[T](request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -163,7 +172,7 @@ async def _unless_disconnected[T](request: Request, work: Coroutine[Any, Any, T]
     try:
         await asyncio.wait([task, watch], return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            task.cancel()
+            raise _CallerGone
         return await task
     finally:
         watch.cancel()
