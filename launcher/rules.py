@@ -24,6 +24,8 @@ def validate(options: CommonOptions) -> None:
         validate_dropout_is_a_probability(options.lora)
     if options.local is not None:
         validate_local_numbers(options.local)
+        validate_kl_has_a_reference(options.local)
+        validate_lock_step_fits(options.rollout, options.local)
 
 
 def validate_one_way_to_stop_early(job: Job) -> None:
@@ -126,6 +128,24 @@ def validate_local_numbers(local: Local) -> None:
     _require(high >= low and math.isfinite(high), "eps_clip_high", high, f"at least --eps-clip {low}")
     if not local.families:
         raise OptionsError("--families names no family; leave it out for the easy ones, or pass all")
+
+
+def validate_kl_has_a_reference(local: Local) -> None:
+    if local.kl_loss_coef and local.full_finetune:
+        raise OptionsError(
+            f"--kl-loss-coef {local.kl_loss_coef} with --full-finetune: the reference is the model with its adapter off, "
+            "and there is no adapter; leave one of the two out"
+        )
+
+
+def validate_lock_step_fits(rollout: Rollout, local: Local) -> None:
+    trials = rollout.rollout_batch_size * rollout.n_samples_per_prompt
+    if local.deterministic and local.max_concurrent < trials:
+        raise OptionsError(
+            f"--deterministic waits for all {trials} trials of a rollout at once ({rollout.rollout_batch_size} prompts x "
+            f"{rollout.n_samples_per_prompt} samples), --max-concurrent is {local.max_concurrent}; "
+            f"pass --max-concurrent {trials}"
+        )
 
 
 def _require(holds: bool, option: str, value: object, wanted: str) -> None:

@@ -8,6 +8,8 @@ import torch
 
 from local_engine.config import LocalRunConfig
 
+WORTH_IT = 1.2  # speed-up below which bfloat16 is not worth its rounding
+
 
 class MachineError(ValueError):
     """The machine lacks what the options ask for."""
@@ -22,6 +24,7 @@ class Machine:
     sampling_threads: int
     training_threads: int
     why: str  # how the number type was chosen
+    flops: float  # multiplications and additions a second, of a matrix product with all training threads
 
 
 def choose_machine(config: LocalRunConfig) -> Machine:
@@ -31,30 +34,30 @@ def choose_machine(config: LocalRunConfig) -> Machine:
         raise MachineError("--device cuda: PyTorch sees no CUDA device here; leave --device out, or pass cpu")
     device = torch.device("cuda" if cuda and config.device != "cpu" else "cpu")
     cores = config.threads or len(os.sched_getaffinity(0))
-    if config.dtype != "auto":
-        dtype, why = getattr(torch, config.dtype), "as asked for"
-    elif device.type == "cuda":
+    if device.type == "cuda":
         dtype, why = torch.bfloat16, "GPU"
     elif config.deterministic:
         # A measurement may come out differently on the next start; the results may not.
         dtype, why = torch.float32, "deterministic"
     else:
-        ratio = _bfloat16_speed(cores)
-        dtype = torch.bfloat16 if ratio > 1.2 else torch.float32
+        ratio = _flops(torch.bfloat16, device, cores) / _flops(torch.float32, device, cores)
+        dtype = torch.bfloat16 if ratio > WORTH_IT else torch.float32
         why = f"bfloat16 is {ratio:.1f} x as fast as float32 here"
-    return Machine(device, dtype, max(1, cores // 2), cores, why)
+    if config.dtype != "auto":
+        dtype, why = getattr(torch, config.dtype), "as asked for"
+    return Machine(device, dtype, max(1, cores // 2), cores, why, _flops(dtype, device, cores))
 
 
-def _bfloat16_speed(threads: int) -> float:
-    """Speed of bfloat16 matrix products against float32, best of a few in the sizes of a small model."""
+def _flops(dtype: torch.dtype, device: torch.device, threads: int) -> float:
+    """Best of a few matrix products in the sizes of a small model."""
     torch.set_num_threads(threads)
-    best: dict[torch.dtype, float] = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        x, weight = torch.randn(256, 576, dtype=dtype), torch.randn(1536, 576, dtype=dtype)
-        times: list[float] = []
-        for _ in range(6):
-            started = time.perf_counter()
-            torch.nn.functional.linear(x, weight)
-            times.append(time.perf_counter() - started)
-        best[dtype] = min(times)
-    return best[torch.float32] / best[torch.bfloat16]
+    rows, inner, columns = 256, 576, 1536
+    x, weight = (torch.randn(n, inner, dtype=dtype, device=device) for n in (rows, columns))
+    times: list[float] = []
+    for _ in range(8):
+        started = time.perf_counter()
+        torch.nn.functional.linear(x, weight)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - started)
+    return 2 * rows * inner * columns / min(times)

@@ -9,6 +9,12 @@ from local_engine.data import RunData
 from local_engine.machine import Machine
 from local_engine.policy import Policy
 from local_engine.run_state import RunState
+from local_engine.step_table import duration
+
+FLOPS_PER_TOKEN = 20
+EFFICIENCY = 0.5
+TRIAL_SECONDS = 0.04  # of a trial's sandbox, agent and verifier, several at once
+EVALUATION_SHARE = 0.5  # of a trial's time: it is not trained on
 
 
 def plan_rows(
@@ -36,8 +42,22 @@ def plan_rows(
         ("rollouts", rollouts),
         ("files", f"{shown_path(config.save_dir)} (checkpoints, metrics.jsonl, reward.png, model/)"),
         ("dumps", str(shown_path(config.traces_dir))),
-        ("time", "said after the first rollout; Ctrl-C saves and stops"),
+        ("time", f"about {duration(estimate_seconds(config, data, machine, policy, state))}; Ctrl-C saves and stops"),
     ]
+
+
+def estimate_seconds(config: LocalRunConfig, data: RunData, machine: Machine, policy: Policy, state: RunState) -> float:
+    """A rough time for the whole run, from the machine's speed and two constants measured on a run that learned.
+
+    Sampling and training cost some ten multiplications and additions per parameter and token; a trained policy writes
+    about half of the tokens it may.
+    """
+    parameters = sum(p.numel() for p in policy.model.parameters())
+    tokens = config.rollout_max_response_len / 2
+    trial = tokens * parameters * FLOPS_PER_TOKEN / (machine.flops * EFFICIENCY) + TRIAL_SECONDS
+    evaluations = 2 + (config.num_rollout // config.eval_interval if config.eval_interval else 0)
+    trials = config.rollout_batch_size * config.n_samples_per_prompt * (config.num_rollout - state.done)
+    return trial * (trials + EVALUATION_SHARE * evaluations * len(data.heldout) * config.eval_samples)
 
 
 def shown_config(config: LocalRunConfig) -> dict[str, Any]:

@@ -8,6 +8,7 @@ GET    /health
 """
 
 import asyncio
+import re
 import socket
 import time
 from collections.abc import Coroutine
@@ -69,6 +70,16 @@ class ChatRequest(BaseModel):
             if not isinstance(message.get("content"), str):
                 raise ValueError(f"message {number}: content must be text; the local engine reads text only")
         return messages
+
+    @field_validator("stop_regex")
+    @classmethod
+    def every_pattern_compiles(cls, patterns: str | list[str] | None) -> str | list[str] | None:
+        for pattern in _texts(patterns):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"stop_regex {pattern!r} is no regular expression: {error}") from None
+        return patterns
 
     def refused(self) -> str:
         """Names and values that the engine cannot honour, empty if there are none."""
