@@ -133,8 +133,8 @@ def validate_local_numbers(local: Local) -> None:
 def validate_kl_has_a_reference(local: Local) -> None:
     if local.kl_loss_coef and local.full_finetune:
         raise OptionsError(
-            f"--kl-loss-coef {local.kl_loss_coef} with --full-finetune: the reference is the model with its adapter off, "
-            "and there is no adapter; leave one of the two out"
+            f"--kl-loss-coef {local.kl_loss_coef} with --full-finetune: the reference is the model "
+            "with its adapter off, and there is no adapter; leave one of the two out"
         )
 
 
@@ -142,9 +142,9 @@ def validate_lock_step_fits(rollout: Rollout, local: Local) -> None:
     trials = rollout.rollout_batch_size * rollout.n_samples_per_prompt
     if local.deterministic and local.max_concurrent < trials:
         raise OptionsError(
-            f"--deterministic waits for all {trials} trials of a rollout at once ({rollout.rollout_batch_size} prompts x "
-            f"{rollout.n_samples_per_prompt} samples), --max-concurrent is {local.max_concurrent}; "
-            f"pass --max-concurrent {trials}"
+            f"--deterministic waits for all {trials} trials of a rollout at once "
+            f"({rollout.rollout_batch_size} prompts x {rollout.n_samples_per_prompt} samples), "
+            f"--max-concurrent is {local.max_concurrent}; pass --max-concurrent {trials}"
         )
 
 

@@ -75,7 +75,10 @@ def main(description: str) -> None:
 
     workload = Workload(folder, tokenizer, dtype, device)
     if not options.skip_sampling:
-        rows = [sampling.compare(workload, size, options.new_tokens, options.repeats) for size in options.batch_sizes]
+        rows: list[sampling.Row] = []
+        for size in options.batch_sizes:
+            rows.append(sampling.compare(workload, size, options.new_tokens, options.repeats))
+            console.print(f"  batch {size}: {rows[-1].ratio:.2f}x", highlight=False)
         report["sampling"] = [asdict(row) | {"ratio": row.ratio} for row in rows]
         console.print(sampling_table(rows, options.new_tokens))
     if not options.skip_updates:

@@ -1,6 +1,7 @@
 """A tiny model that writes two commands, one right and one wrong, its tasks, and one agent server for most runs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ TASKS = tuple(f"mkdir-{n}" for n in range(6))
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Child processes share what they compile on import: PyTorch and Harbor take 20 s without, 6 with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("pycache")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +73,5 @@ def shared_server(
     server: AgentServerProcess,
 ) -> LocalRunConfig:
     """A run that uses the server above; tests change the save folder."""
-    from dataclasses import replace
-
     config = base_config(tmp_path_factory.mktemp("unused"), checkpoint, tasks_dir, prompts)
     return replace(config, agent_server_url=server.url)

@@ -209,8 +209,8 @@ def test_a_full_disk_costs_the_dumps_and_not_the_run(shared_server: LocalRunConf
     assert metrics(config)[0]["rollout_id"] == 0
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(own_server: LocalRunConfig) -> None:
-    """The whole command with its own agent server, stopped in mid-run and gone on with by what it printed."""
+def test_ctrl_c_saves_and_says_how_to_go_on(own_server: LocalRunConfig, server: AgentServerProcess) -> None:
+    """The whole command with its own agent server, stopped in mid-run and gone on with as it said."""
     endless = command(replace(own_server, num_rollout=1000))
     output = own_server.save_dir.parent / "output.txt"
     with output.open("w") as file:
@@ -231,7 +231,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(own_server: LocalRunConfig) -> None:
     assert int((own_server.save_dir / "latest_checkpointed_iteration.txt").read_text()) == done - 1
     ready = own_server.save_dir / "agent_server" / "agent_server.ready"
     assert not ready.exists() or not Path(f"/proc/{json.loads(ready.read_text())['pid']}").exists()
-    more = command(replace(own_server, num_rollout=done + 1), "--resume")
+    more = command(replace(own_server, num_rollout=done + 1, agent_server_url=server.url), "--resume")
     again = subprocess.run(more, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stdout + again.stderr
     assert [row["rollout_id"] for row in metrics(own_server)] == list(range(done + 1))

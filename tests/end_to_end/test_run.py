@@ -71,7 +71,7 @@ def test_outcomes_have_a_line_for_every_trajectory(three_steps: LocalRunConfig) 
 
 def test_the_trained_model_is_an_ordinary_checkpoint(three_steps: LocalRunConfig) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(three_steps.save_dir / "model", dtype=torch.float32)
-    start: Any = AutoModelForCausalLM.from_pretrained(three_steps.hf_checkpoint, dtype=torch.float32)
+    start: Any = AutoModelForCausalLM.from_pretrained(str(three_steps.hf_checkpoint), dtype=torch.float32)
     changed = [n for n, p in model.named_parameters() if not torch.equal(p, dict(start.named_parameters())[n])]
     assert changed and all("proj" in name for name in changed)
     assert (three_steps.save_dir / "reward.png").stat().st_size > 1000
@@ -145,7 +145,7 @@ def test_all_weights_can_be_trained(shared_server: LocalRunConfig, tmp_path: Pat
     config = change(config, config.save_dir, global_batch_size=8)
     assert run(config) == 0
     model: Any = AutoModelForCausalLM.from_pretrained(config.save_dir / "model", dtype=torch.float32)
-    start: Any = AutoModelForCausalLM.from_pretrained(config.hf_checkpoint, dtype=torch.float32)
+    start: Any = AutoModelForCausalLM.from_pretrained(str(config.hf_checkpoint), dtype=torch.float32)
     assert metrics(config)[0]["groups_with_signal"] > 0
     assert not torch.equal(model.lm_head.weight, start.lm_head.weight)
 
