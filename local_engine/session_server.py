@@ -3,6 +3,7 @@
 POST   /sessions                                                   -> {"session_id"}
 POST   /sessions/{id}/v1/chat/completions       chat request       -> chat completion
 GET    /sessions/{id}                                              -> {"session_id", "messages", "samples"}
+GET    /sessions/{id}/samples                                      -> {"samples"}
 DELETE /sessions/{id}                                              -> 204
 GET    /health
 """
@@ -119,19 +120,11 @@ def make_app(sessions: Sessions, *, default_temperature: float, model_name: str,
     @app.get("/sessions/{session_id}")
     async def show(session_id: str) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         session = find(session_id)
-        sample = {
-            "tokens": session.tokens,
-            "response_length": session.response_length,
-            "loss_mask": session.loss_mask,
-            "rollout_log_probs": session.log_probs,
-            "weight_versions": session.weight_versions,
-            "finish_reason": session.finish_reason,
-        }
-        return {
-            "session_id": session.id,
-            "messages": session.messages,
-            "samples": [sample] if session.turns else [],
-        }
+        return {"session_id": session.id, "messages": session.messages, "samples": _samples(session)}
+
+    @app.get("/sessions/{session_id}/samples")
+    async def samples(session_id: str) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+        return {"samples": _samples(find(session_id))}
 
     @app.delete("/sessions/{session_id}")
     async def delete(session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -188,6 +181,21 @@ async def _unless_disconnected[T](request: Request, work: Coroutine[Any, Any, T]
     finally:
         watch.cancel()
         task.cancel()
+
+
+def _samples(session: Session) -> list[dict[str, Any]]:
+    """The session as one training sample; none before its first turn."""
+    if not session.turns:
+        return []
+    sample = {
+        "tokens": session.tokens,
+        "response_length": session.response_length,
+        "loss_mask": session.loss_mask,
+        "rollout_log_probs": session.log_probs,
+        "weight_versions": session.weight_versions,
+        "finish_reason": session.finish_reason,
+    }
+    return [sample]
 
 
 def _completion(session: Session, text: str, generation: Generation, model: str) -> dict[str, Any]:
