@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
 
@@ -110,15 +111,20 @@ def load_causal_lm(folder: str, *, dtype: torch.dtype, attention: str, device: t
     """A causal LM on `device` whose attention is the registered function `attention`."""
     try:
         config = AutoConfig.from_pretrained(folder)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=attention, config=config
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation=attention, config=config, output_loading_info=True
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise CheckpointNotUsable(f"no causal language model can be loaded from {folder}: {error}") from error
-    if getattr(model.config, "sliding_window", None) and getattr(model.config, "layer_types", None):
-        kinds = set(model.config.layer_types)
+    model, info = loaded
+    if missing := sorted(info["missing_keys"]):
+        # The library would fill them with random numbers and only warn.
+        raise CheckpointNotUsable(f"{folder} lacks {len(missing)} of the model's weights, first {missing[0]}")
+    if getattr(model.config, "sliding_window", None):
+        # Without a list of layers every one of them has the window.
+        kinds = set(getattr(model.config, "layer_types", None) or ["sliding_attention"])
         if kinds != {"full_attention"}:
             raise CheckpointNotUsable(
-                f"{folder} mixes attention kinds {sorted(kinds)}; the local engine computes full attention only"
+                f"{folder} has attention kinds {sorted(kinds)}; the local engine computes full attention only"
             )
     return model.to(device)
