@@ -28,6 +28,7 @@ def base_config(save_dir: Path, checkpoint: Path, tasks_dir: Path, prompts: Path
         families=(),
         train_tasks_per_family=1,
         heldout_tasks_per_family=0,
+        partial_credit=False,
         eval_samples=0,
         num_rollout=1,
         save_interval=1,
