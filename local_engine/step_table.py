@@ -16,7 +16,7 @@ LEGEND = (
 )
 REWARD_STYLE = "cyan"
 HELDOUT_STYLE = "yellow"
-_BAR_WIDTH = 8
+_BAR_WIDTH = 6
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -105,7 +105,7 @@ class StepTable:
     def __init__(self, num_rollout: int, width: int, with_kl: bool) -> None:
         self.with_kl = with_kl
         columns = [column for column in _columns(num_rollout) if with_kl or column.title != "kl"]
-        while sum(column.width + 1 for column in columns) > width and max(column.rank for column in columns) > 0:
+        while sum(column.width + 1 for column in columns) - 1 > width and max(column.rank for column in columns) > 0:
             columns.remove(max(columns, key=lambda column: column.rank))
         self.columns = columns
 

@@ -118,6 +118,8 @@ def test_rows_fit_the_terminal_and_stand_under_their_titles(width: int, with_kl:
     header, row = table.header().plain, table.row(extreme).plain
     assert len(header) == len(row) <= width
     assert {"reward", "rollout"} <= {column.title for column in table.columns}
+    if width >= 100:
+        assert len(table.columns) == (15 if with_kl else 14)
     if width >= 80:
         assert {"mean 3", "held-out", "signal", "lost", "trials", "train", "left"} <= {
             column.title for column in table.columns
@@ -169,9 +171,9 @@ def test_durations_read_at_a_glance(seconds: float, text: str) -> None:
 
 
 def test_bar_and_sparkline_stay_within_their_width() -> None:
-    assert bar(0.0) == " " * 8
-    assert bar(1.7) == "█" * 8
-    assert bar(0.5) == "████    "
+    assert bar(0.0, 8) == " " * 8
+    assert bar(1.7, 8) == "█" * 8
+    assert bar(0.5, 8) == "████    "
     assert sparkline([0.0, 0.5, 1.0], 30) == "▁▅█"
     assert len(sparkline([0.1] * 1000, 30)) == 30
 
