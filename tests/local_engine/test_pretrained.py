@@ -110,8 +110,8 @@ def test_turns_need_an_end_token(copy: Path) -> None:
 )
 def test_windows_of_attention_are_refused(windows: dict[str, Any], tmp_path: Path) -> None:
     """The engine attends to everything; a model trained with windows would silently be another model."""
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
+    heads: dict[str, Any] = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
     config: Any = AutoConfig.for_model(**windows, **sizes, **heads)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     with pytest.raises(CheckpointNotUsable, match="full attention only"):
