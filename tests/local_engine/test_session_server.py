@@ -67,6 +67,7 @@ async def test_a_conversation_and_the_sample_that_is_made_of_it(
         messages = [*messages, choice["message"], {"role": "user", "content": f"Exit code {turn}."}]
     shown = (await client.get(f"/sessions/{session}")).json()
     (sample,) = shown["samples"]
+    assert (await client.get(f"/sessions/{session}/samples")).json() == {"samples": [sample]}
     assert shown["messages"] == messages[:-1]
     response = sample["tokens"][-sample["response_length"] :]
     model_tokens = [t for t, m in zip(response, sample["loss_mask"], strict=True) if m]
@@ -109,6 +110,7 @@ async def test_what_is_not_supported_is_refused_by_name(
     assert named in reply.json()["error"]["message"]
     assert reply.json()["error"]["code"] == "unsupported_parameter"
     assert not server.sessions.get(session).turns
+    assert (await client.get(f"/sessions/{session}/samples")).json() == {"samples": []}
 
 
 async def test_parameters_that_change_nothing_are_accepted(server: Server, client: httpx.AsyncClient) -> None:
