@@ -190,11 +190,12 @@ class LocalRun:
         mean = sum(float(s["reward"]) for s in samples) / len(samples)
         earlier = [float(m["reward_mean"]) for m in self.state.metrics[-(MOVING - 1) :]]
         tokens = sum(sum(s["loss_mask"]) for s in samples)
+        heldout = next((success for place, success in self.state.heldout if place == rollout_id), None)
         return StepRow(
             rollout_id=rollout_id,
             reward_mean=mean,
             reward_moving=(sum(earlier) + mean) / (len(earlier) + 1),
-            heldout=None,
+            heldout=heldout,
             discarded=result.discarded.total(),
             groups=len(result.groups),
             groups_with_signal=with_signal,

@@ -118,23 +118,16 @@ class Sampler:
         """One forward pass over all turns that can advance by a token; the turns that ended with it."""
         self._clock += 1
         rows = list(self._decoding)
-        flat, positions = [g.ids[-1] for _, g in rows], [len(self._slots[s].tokens) for s, _ in rows]
         for index, generation in rows:
             self._slots[index].tokens.append(generation.ids[-1])
-        segments: list[Segment] = []
-        if not rows and not any(s.session for s in self._slots if s.tokens):
-            self._plant_trunk(flat, positions, segments)
-        admitted = self._admit(flat, positions, segments)
-        if not flat:
+        planted = self._plant_trunk() if not rows and not any(s.session for s in self._slots if s.tokens) else False
+        admitted = self._admit()
+        if not rows and not admitted:
             return []
-        lasts = [*range(len(rows)), *(s.start + s.length - 1 for s in segments if s.slot is not None)]
-        batch = SlotBatch(
-            store=self._store,
-            slots=torch.tensor([s for s, _ in rows], dtype=torch.long, device=self._device),
-            own_lengths=torch.tensor([self._slots[s].own for s, _ in rows], dtype=torch.long, device=self._device),
-            trunk_used=torch.tensor([self._slots[s].trunk_used for s, _ in rows], dtype=torch.long),
-            segments=segments,
-        )
+        # A turn of which one token is missing, as for most of a group, is a decoding row like any other.
+        rows += [(index, g) for index, g, held in admitted if held == len(g.tokens) - 1]
+        longer = [(index, g, held) for index, g, held in admitted if held < len(g.tokens) - 1]
+        batch, flat, positions, lasts = self._lay_out([index for index, _ in rows], longer, planted)
         self.tokens_computed += len(flat)
         logits = self._model(
             input_ids=torch.tensor([flat], device=self._device),
@@ -143,41 +136,66 @@ class Sampler:
             logits_to_keep=torch.tensor(lasts, dtype=torch.long, device=self._device),
             slot_batch=batch,
         ).logits[0]
-        rows += admitted
-        return self._take(rows, logits)
+        return self._take([*rows, *((index, g) for index, g, _ in longer)], logits)
 
-    def _plant_trunk(self, flat: list[int], positions: list[int], segments: list[Segment]) -> None:
+    def _lay_out(
+        self, rows: list[int], longer: list[tuple[int, Generation, int]], planted: bool
+    ) -> tuple[SlotBatch, list[int], list[int], list[int]]:
+        """The forward pass as one flat row - single tokens, trunk if new, segments - and whose logits are needed."""
+        slots = [self._slots[index] for index in rows]
+        flat, positions = [s.tokens[-1] for s in slots], [len(s.tokens) - 1 for s in slots]
+        lasts, segments = list(range(len(rows))), list[Segment]()
+        if planted:
+            segments.append(Segment(None, len(flat), len(self._trunk), own_before=0, trunk_used=0))
+            flat += self._trunk
+            positions += range(len(self._trunk))
+        for index, generation, held in longer:
+            new, trunk = generation.tokens[held:], self._slots[index].trunk_used
+            segments.append(Segment(index, len(flat), len(new), own_before=held - trunk, trunk_used=trunk))
+            flat += new
+            positions += range(held, held + len(new))
+            lasts.append(len(flat) - 1)
+        batch = SlotBatch(
+            store=self._store,
+            slots=torch.tensor(rows, dtype=torch.long, device=self._device),
+            own_lengths=torch.tensor([s.own for s in slots], dtype=torch.long, device=self._device),
+            trunk_used=torch.tensor([s.trunk_used for s in slots], dtype=torch.long),
+            segments=segments,
+        )
+        return batch, flat, positions, lasts
+
+    def _plant_trunk(self) -> bool:
         """With nothing stored that is in use: what all waiting turns begin with becomes the new trunk."""
         if not self._waiting:
-            return
+            return False
         first = self._waiting[0].tokens
-        shared = min((_common(first, g.tokens) for g in self._waiting), default=0)
+        shared = min(_common(first, g.tokens) for g in self._waiting)
         shared = min(shared, min(len(g.tokens) for g in self._waiting) - 1)
         if self._trunk and _common(self._trunk, first) == len(self._trunk) >= shared // 2:
-            return
+            return False
         self._forget()
         if shared < SHORTEST_TRUNK:
-            return
+            return False
         self._trunk = first[:shared]
         self._store.trunk_length = shared
-        segments.append(Segment(slot=None, start=0, length=shared, own_before=0, trunk_used=0))
-        flat.extend(self._trunk)
-        positions.extend(range(shared))
+        return True
 
-    def _admit(self, flat: list[int], positions: list[int], segments: list[Segment]) -> list[tuple[int, Generation]]:
-        """Bring waiting turns in. One that shares more with another new turn than with any slot waits a step for it."""
-        admitted: list[tuple[int, Generation]] = []
+    def _admit(self) -> list[tuple[int, Generation, int]]:
+        """Bring waiting turns in: slot, turn, and how many of its tokens the slot holds already.
+
+        One that shares more with another new turn than with any slot waits a step for it.
+        """
+        admitted: list[tuple[int, Generation, int]] = []
         put_off: list[Generation] = []
         for generation in self._waiting:
             tokens = generation.tokens
             limit = len(tokens) - 1  # the last token is always computed: its logits are needed
             trunk = min(_common(self._trunk, tokens), limit)
-            source, held = self._best_source(generation.session, tokens, trunk, limit, exclude={i for i, _ in admitted})
-            companion = max((_common(g.tokens, tokens) for _, g in admitted), default=0)
-            if min(companion, limit) >= held + SHORTEST_TRUNK // 2:
-                put_off.append(generation)
-                continue
-            index = self._claim(generation.session, source)
+            source, held = self._best_source(generation.session, tokens, trunk, limit)
+            companion = max((_common(g.tokens, tokens) for _, g, _ in admitted), default=0)
+            index = None
+            if min(companion, limit) < held + SHORTEST_TRUNK // 2:
+                index = self._claim(generation.session, source)
             if index is None:
                 put_off.append(generation)
                 continue
@@ -186,26 +204,21 @@ class Sampler:
                 self._store.copy_own(source, index, held - trunk)
             slot.session, slot.last_use, slot.trunk_used = generation.session, self._clock, trunk
             slot.tokens = list(tokens)
-            segments.append(
-                Segment(
-                    slot=index, start=len(flat), length=len(tokens) - held, own_before=held - trunk, trunk_used=trunk
-                )
-            )
-            flat.extend(tokens[held:])
-            positions.extend(range(held, len(tokens)))
-            admitted.append((index, generation))
+            admitted.append((index, generation, held))
         self._waiting = put_off
         return admitted
 
-    def _best_source(
-        self, session: str, tokens: list[int], trunk: int, limit: int, exclude: set[int]
-    ) -> tuple[int | None, int]:
+    def _best_source(self, session: str, tokens: list[int], trunk: int, limit: int) -> tuple[int | None, int]:
         """The slot whose stored tokens agree longest with `tokens`, and how far (at least the trunk)."""
+        decoding = {index for index, _ in self._decoding}
         best, held = None, trunk
         for index, slot in enumerate(self._slots):
-            if index in exclude or slot.trunk_used != trunk:
+            admitted_now = slot.last_use == self._clock
+            if admitted_now or slot.trunk_used != trunk:
                 continue
-            agree = min(_common(slot.tokens, tokens), limit)
+            # The newest token of a slot that decodes gets its keys and values in this very step.
+            stored = len(slot.tokens) - (index in decoding)
+            agree = min(_common(slot.tokens, tokens), limit, stored)
             if agree > held or (agree == held and agree > trunk and slot.session == session):
                 best, held = index, agree
         return best, held

@@ -114,6 +114,24 @@ def test_more_sessions_than_slots_lose_the_cache_and_not_the_result(
         turns = [turn(g.session, [*g.tokens, *g.ids, 60, 61], seed=number) for g in turns]
 
 
+@pytest.mark.parametrize("more", [0, 1, 20])
+def test_a_prompt_that_repeats_what_another_turn_is_just_writing(
+    more: int, make_sampler: Callable[..., Sampler], plain_model: Any
+) -> None:
+    """The other's newest token has no keys before the pass that both share: it must not be copied from there."""
+    sampler = make_sampler(3)
+    writing = turn("a", [*TRUNK, 100], new=8)
+    sampler.add(writing)
+    for _ in range(4):
+        sampler.step()
+    joining = turn("b", [*writing.tokens, *writing.ids, 99, *range(200, 200 + more)])
+    same = turn("c", [*writing.tokens, *writing.ids])
+    sampler.add(joining)
+    sampler.add(same)
+    finish(sampler)
+    assert_exact(plain_model, writing, joining, same)
+
+
 def test_slots_of_closed_sessions_are_used_again(make_sampler: Callable[..., Sampler], plain_model: Any) -> None:
     sampler = make_sampler(2)
     for n in range(6):
