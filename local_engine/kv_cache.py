@@ -146,11 +146,20 @@ def session_attention(
     layer, scale = int(module.layer_idx), scaling or query.shape[-1] ** -0.5
     rows = len(slot_batch.slots)
     out = value.new_empty(query.shape[0], query.shape[1], value.shape[-1])
-    if rows:
-        out[:, :rows] = _decode(layer, query[:, :rows], key[:, :rows], value[:, :rows], scale, slot_batch)
-    for segment in slot_batch.segments:
+
+    def prefill(segment: Segment) -> None:
         part = slice(segment.start, segment.start + segment.length)
         out[:, part] = _prefill(layer, query[:, part], key[:, part], value[:, part], scale, slot_batch.store, segment)
+
+    # A new trunk is the first segment, and the rows of the same pass read it already.
+    trunk = [segment for segment in slot_batch.segments if segment.slot is None]
+    others = [segment for segment in slot_batch.segments if segment.slot is not None]
+    for segment in trunk:
+        prefill(segment)
+    if rows:
+        out[:, :rows] = _decode(layer, query[:, :rows], key[:, :rows], value[:, :rows], scale, slot_batch)
+    for segment in others:
+        prefill(segment)
     return out.transpose(0, 1)[None], None
 
 
