@@ -8,6 +8,10 @@ from local_engine.sampler import Generation, Sampler
 GATHER_SECONDS = 0.01  # a group's first turns arrive within a few milliseconds of each other
 
 
+class SamplingFailed(RuntimeError):
+    """A forward pass failed (out of memory, ...); nothing is sampled any more."""
+
+
 class EngineStopped(RuntimeError):
     """The engine ends: turns that wait are not sampled."""
 
@@ -38,6 +42,13 @@ class Batcher:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+
+    def require_alive(self) -> None:
+        """Raises SamplingFailed when a forward pass has ended the sampling."""
+        if self._task is None or not self._task.done() or self._task.cancelled():
+            return
+        if error := self._task.exception():
+            raise SamplingFailed(f"sampling failed with {type(error).__name__}: {error}") from error
 
     def open(self, session: str) -> None:
         self._open.add(session)

@@ -15,6 +15,7 @@ from dataclasses import asdict
 import generate
 from local_engine import checkpoint
 from local_engine.agent_server_process import AgentServerFailed, AgentServerProcess
+from local_engine.batcher import SamplingFailed
 from local_engine.checkpoint import CheckpointError, CheckpointNotWritten
 from local_engine.config import LocalRunConfig
 from local_engine.data import PromptStream, RunData, prepare_data
@@ -46,7 +47,7 @@ def run(config: LocalRunConfig) -> int:
         except (MachineError, CheckpointNotUsable, CheckpointError, DataError, TaskFolderError) as error:
             progress.error(str(error))
             return CANNOT_WORK
-        except (TooManyDiscards, AgentServerFailed, FloatingPointError) as error:
+        except (TooManyDiscards, AgentServerFailed, SamplingFailed, FloatingPointError) as error:
             progress.error(str(error))
             return FAILED
 

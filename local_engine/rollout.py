@@ -181,6 +181,8 @@ class Collector:
                     "session_server_instance_id": engine.instance_id,
                 },
             )
+            # To the agent a dead sampler is an endpoint's failure like any other; the run need not try it again.
+            engine.batcher.require_alive()
             outcome = Outcome(**answer)
             if not session.turns and not outcome.discard:
                 outcome = discarded("NeverRan", reason="the session recorded no model call")

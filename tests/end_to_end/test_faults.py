@@ -15,6 +15,7 @@ import pytest
 
 from local_engine.config import LocalRunConfig
 from local_engine.loop import run
+from local_engine.sampler import Generation, Sampler
 from tests.end_to_end.run_parts import ROOT, change, dump, metrics, write_prompts, write_tasks
 from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
 from trajectory.outcomes_file import read_outcomes
@@ -157,6 +158,25 @@ def test_nothing_but_discards_ends_the_run_with_the_cause(
     lines = read_outcomes(config.traces_dir)
     assert len(lines) >= 6 and {line["exit_status"] for line in lines} <= {"ServerUnreachable", "Aborted"}
     assert not (config.save_dir / "latest_checkpointed_iteration.txt").exists()
+
+
+def test_a_failed_forward_pass_ends_the_run_with_its_cause(
+    shared_server: LocalRunConfig, tmp_path: Path, capfd: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, count = Sampler.step, 0
+
+    def failing_step(sampler: Sampler) -> list[Generation]:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise RuntimeError("not enough memory, said the test")
+        return step(sampler)
+
+    monkeypatch.setattr(Sampler, "step", failing_step)
+    config = change(shared_server, tmp_path / "run")
+    assert run(config) == 1
+    assert "RuntimeError: not enough memory, said the test" in said(capfd)
+    assert len(read_outcomes(config.traces_dir)) == 4  # nothing was replaced
 
 
 def command(config: LocalRunConfig, *more: str) -> list[str]:
