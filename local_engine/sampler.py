@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from local_engine.kv_cache import Segment, SlotBatch, SlotStore
+from local_engine.packed_linear import pack_linears, packing_helps
 
 BLOCK = 256  # vocabulary entries summed together before a token is looked up
 STOP_WINDOW = 256  # last tokens in which a stop text is looked for
@@ -63,6 +64,7 @@ class Sampler:
         self, model: Any, tokenizer: Any, *, slots: int, end_tokens: Iterable[int], device: torch.device
     ) -> None:
         self._model = model.eval()
+        self._packed = pack_linears(model) if packing_helps(device, model.dtype) else []
         self._decode: Callable[[list[int]], str] = tokenizer.decode
         self._end = frozenset(end_tokens)
         self._device = device
@@ -104,6 +106,8 @@ class Sampler:
         with torch.no_grad():
             for name, weight in weights:
                 own[name].copy_(weight)
+        for layer in self._packed:
+            layer.pack()
         self.version = version
         self._forget()
 
