@@ -14,6 +14,11 @@ TRUNK = list(range(10, 40))
 SHAPES = {
     "one trunk for all": [[*TRUNK, 50, 51, 52], [*TRUNK, 50, 61], [*TRUNK, 70, 71, 72, 73]],
     "nothing shared": [[1, 2, 3, 4], [5, 6, 7], [8, 9, 10, 11, 12]],
+    "blocks below blocks": [
+        [*TRUNK, g, *range(g, g + 25), s, *range(150, 150 + 40 + k), k]
+        for g in (100, 120)
+        for k, s in enumerate((200, 200, 210, 220))
+    ],
     "groups below a trunk": [[*TRUNK, g, g + 1, g + 2, s, s + 1] for g in (100, 120) for s in (200, 210, 220)],
     "identical": [[*TRUNK, 50, 51]] * 3,
     "one a prefix of another": [TRUNK, [*TRUNK, 50, 51], [*TRUNK, 50, 51, 52, 53]],
@@ -66,9 +71,8 @@ def test_only_masked_tokens_are_returned(make_policy: Callable[..., Policy], pla
 
 def test_shared_tokens_are_nodes_only_once() -> None:
     tree = pack(SHAPES["groups below a trunk"])
-    assert tree.trunk == 30
     assert len(tree.ids) == 30 + 2 * 3 + 6 * 2
-    assert [len(range(b.start, b.end)) for b in tree.branches] == [9, 9]
+    assert [b.end - b.start for b in tree.blocks] == [30, 9, 9]
     assert [[tree.ids[node] for node in path] for path in tree.where] == SHAPES["groups below a trunk"]
     assert [[tree.positions[node] for node in path] for path in tree.where] == [list(range(35))] * 6
 
