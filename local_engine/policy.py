@@ -87,6 +87,8 @@ class Policy:
 
         Sequences are packed as one prefix tree. `reference` leaves the adapter out.
         """
+        # Dropout belongs to the pass that is trained on, not to the log-probabilities it is compared with.
+        self.model.train(torch.is_grad_enabled())
         tree = prefix_tree.pack([s.tokens for s in sequences])
         wanted = [[i for i, m in enumerate(s.loss_mask, start=s.prompt_length) if m and i > 0] for s in sequences]
         before = [tree.where[n][i - 1] for n, chosen in enumerate(wanted) for i in chosen]
