@@ -14,6 +14,7 @@ from typing import Any
 
 import uvicorn
 
+from disk.atomic_file import atomic_file
 from harbor_service.access import is_loopback
 from harbor_service.dashboard import make_dashboard
 from harbor_service.environments import environment_config
@@ -94,7 +95,8 @@ async def serve(settings: Settings) -> int:
     def started() -> None:
         _logger.info("listening on %s:%d, tasks in %s", settings.host, port, settings.harbor_tasks_dir)
         if settings.ready_file is not None:
-            _write_ready_file(settings.ready_file, {"host": settings.host, "port": port, "pid": os.getpid()})
+            with atomic_file(settings.ready_file) as file:
+                file.write(json.dumps({"host": settings.host, "port": port, "pid": os.getpid()}).encode())
 
     servers = [(_Server(make_app(settings, runner, desk), started), listener)]
     if settings.dashboard_port:
@@ -154,15 +156,6 @@ def warn_when_open(settings: Settings) -> None:
             "this machine's sandboxes. Give --token-file (or AGENT_SERVER_TOKEN_FILE) here and on the trainer.",
             settings.host,
         )
-
-
-def _write_ready_file(path: Path, content: dict[str, object]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 @contextlib.contextmanager

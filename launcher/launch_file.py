@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
+from disk.atomic_file import atomic_file
 from launcher.errors import PreflightError
 from launcher.plan import Plan
 
@@ -13,19 +11,7 @@ def write_launch_files(plan: Plan) -> None:
     """Writes `<save-dir>/launch/<run-id>.json` and `<traces>/launch.json`, each whole or not at all."""
     for path in plan.launch_files():
         try:
-            _write(path, plan.as_json() + "\n")
+            with atomic_file(path) as file:
+                file.write(f"{plan.as_json()}\n".encode())
         except OSError as error:
             raise PreflightError(f"{path} cannot be written ({error.strerror}); name another --save-dir") from error
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

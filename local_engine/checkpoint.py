@@ -26,7 +26,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from local_engine.atomic_file import (
+from disk.atomic_file import (
     atomic_file,
     is_left_over,
     owner,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from local_engine.atomic_file import atomic_file, remove_left_over_files
+from disk.atomic_file import atomic_file, remove_left_over_files
 from local_engine.plain_tensors import compact, save_tensors
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from local_engine.atomic_file import atomic_file
+from disk.atomic_file import atomic_file
 
 # Okabe and Ito's palette, told apart with every common form of colour blindness; shape and line width differ too.
 _REWARD = "#56B4E9"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from local_engine.atomic_file import atomic_file
+from disk.atomic_file import atomic_file
 from local_engine.dumps import DumpNotWritten, Dumps
 from local_engine.plot import reward_png
 from local_engine.policy import Policy

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from disk.atomic_file import atomic_file
 from miles_data.findings import BadRow, BadRows, DataError, Finding, Findings
 from miles_data.json_lines import dump_line, numbered_lines
 from miles_data.prompts import parse_prompt
 from miles_data.rows import Row, Skipped, Source
 from miles_data.rules import Rules
 from miles_data.sources import open_source
-from miles_data.writer import replacing
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def convert(options: ConvertOptions) -> Report:
     report, findings = Report(options.output), Findings()
     digests: dict[str, bytes] = {}
     try:
-        with replacing(output) as file:
+        with atomic_file(output) as file:
             if options.append and output.exists():
                 for line in _old_lines(output, digests):
                     file.write(line)

@@ -17,8 +17,8 @@ _TEMPORARY = re.compile(r"\..+\.tmp-(?P<owner>.+-\d+)")
 def atomic_file(path: Path) -> Generator[BinaryIO]:
     """Open a binary file that takes the place of `path` when the block ends without an exception.
 
-    The folder is made if it is missing. Raises OSError (disk full, no permission, ...); `path` then holds what it held
-    before and no temporary file is left.
+    The folder is made if it is missing, and the file keeps the mode of the one it replaces. Raises OSError (disk full,
+    no permission, ...); `path` then holds what it held before and no temporary file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp-{owner()}")
@@ -27,6 +27,8 @@ def atomic_file(path: Path) -> Generator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if path.exists():
+            temporary.chmod(path.stat().st_mode & 0o777)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
