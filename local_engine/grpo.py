@@ -20,7 +20,7 @@ from torch import Tensor
 from local_engine.policy import Policy, Trajectory
 
 STD_EPSILON = 1e-6  # below it a group's rewards are equal
-TOKENS_PER_PASS = 12_000  # of all samples, shared prefixes counted each time; bounds the memory of one backward pass
+TOKENS_PER_PASS = 6_000  # of all samples, shared prefixes counted each time; bounds the memory of one backward pass
 
 
 @dataclass(frozen=True)
