@@ -32,6 +32,7 @@ _WIPED = ("root", "tests", "solution")
 _LOGS = ("agent", "artifacts")
 _ROOM_BYTES = 32 << 20
 _ROOM_INODES = 1_000
+_MOUNT_POINT_INODES = 64
 
 
 class Sandbox:
@@ -131,13 +132,8 @@ class Sandbox:
         if self._starting is not None and not self._starting.done():
             await asyncio.wait([self._starting])
         await self._end_cell()
-        room = os.fstatvfs(self.files.fd)
-        if room.f_bavail * room.f_frsize < _ROOM_BYTES or room.f_ffree < _ROOM_INODES:
-            # The agent filled its disk; that must not keep the tests from being copied in.
-            self._size += _ROOM_BYTES
-            self._inodes += _ROOM_INODES
-            assert self._holder is not None
-            await self._holder.grow(self._size, self._inodes)
+        # The agent may have filled its disk; that must not keep the tests from being copied in.
+        await self._make_room(_ROOM_BYTES, _ROOM_INODES)
         self._reset_files()
         await self._alive_cell()
 
@@ -176,6 +172,15 @@ class Sandbox:
             raise CellFailed("the sandbox ended as soon as it had started")
         return self._cell
 
+    async def _make_room(self, size: int, inodes: int) -> None:
+        """Let the trial's files grow by that much where less is free; only with no process inside to take it."""
+        room = os.fstatvfs(self.files.fd)
+        if room.f_bavail * room.f_frsize < size or room.f_ffree < inodes:
+            self._size += size
+            self._inodes += inodes
+            assert self._holder is not None
+            await self._holder.grow(self._size, self._inodes)
+
     async def _end_cell(self) -> None:
         """End the present cell; after a cancellation in here the next call does it again."""
         if self._cell is not None and self._holder is not None:
@@ -187,6 +192,8 @@ class Sandbox:
     async def _replace_cell(self) -> None:
         assert self._holder is not None and self._trial is not None
         await self._end_cell()
+        # A removed mount point on a full disk is the agent's doing, and must not end the trial as an error of ours.
+        await self._make_room(0, _MOUNT_POINT_INODES)
         # Only now, with no process left inside: bwrap resolves its mount points by name and would follow links.
         self._reset_mount_points()
         self._cells += 1

@@ -61,6 +61,14 @@ async def test_locked_folders_do_not_stop_it(box: Sandbox) -> None:
     assert (await box.run("touch /logs/verifier/reward.txt /tests/x && echo ok", env=ENV)).stdout == "ok\n"
 
 
+async def test_removed_system_links_come_back_on_a_full_disk_after_the_first_process_was_lost(box: Sandbox) -> None:
+    fill = "cd /tmp; seq 1 3000 | xargs touch 2>/dev/null"
+    lose_cell = "head -c 3000000 /dev/zero > /proc/1/fd/3; sleep 5"
+    lost = await box.run(f"rm /sbin; {fill}; {lose_cell}", env=ENV, timeout=10)
+    assert lost.why == "the sandbox's first process ended"
+    assert (await box.run("readlink /sbin", env=ENV)).stdout == "usr/sbin\n"
+
+
 async def test_a_very_deep_tree_costs_nothing(box: Sandbox) -> None:
     await box.run("cd /root; mkdir -p $(printf 'd/%.0s' {1..1500})", env=ENV, timeout=20)
     await box.restart()
