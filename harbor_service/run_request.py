@@ -56,3 +56,13 @@ class TasksRequest(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     instance_ids: list[str]
+
+    @field_validator("instance_ids")
+    @classmethod
+    def _ids_can_be_answered(cls, ids: list[str]) -> list[str]:
+        for number, name in enumerate(ids):
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise ValueError(f"item {number} is no text that UTF-8 can hold") from None
+        return ids

@@ -65,3 +65,10 @@ def test_health_and_tasks_say_what_the_server_knows(server: AgentServerProcess) 
     answer = server.client.post("/tasks", json={"instance_ids": ["mkdir-1", "nowhere", "../outside", "no-verifier"]})
     assert answer.json()["missing"] == ["nowhere", "../outside"]
     assert list(answer.json()["broken"]) == ["no-verifier"]
+
+
+def test_tasks_refuses_an_id_that_no_reply_could_carry(server: AgentServerProcess) -> None:
+    body = b'{"instance_ids": ["mkdir-1", "\\ud800"]}'
+    answer = server.client.post("/tasks", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert "item 1" in answer.json()["detail"]
