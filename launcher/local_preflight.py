@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import netrc
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ from launcher.local_memory import GIB, checkpoint_bytes
 from launcher.options import CommonOptions
 from launcher.preflight import Finding, failure, ok, run_checks, warning
 from local_engine.config import LocalRunConfig
+from swe_agent_function import DEFAULT_TRIAL_TIMEOUT
 
 _HEALTH_TIMEOUT = 5.0  # seconds
 _DUMPS_AND_TRIALS = GIB  # what a run leaves beside its checkpoints, generously
@@ -34,7 +36,9 @@ def preflight(config: LocalRunConfig, options: CommonOptions, environment: Mappi
         checks.append(lambda: check_prompts(rows, config.harbor_tasks_dir, config.rollout_batch_size))
     if config.agent_server_url is not None:
         url = config.agent_server_url
-        checks.append(lambda: check_agent_server(url, config.agent_timeout))
+        trials = config.rollout_batch_size * config.n_samples_per_prompt
+        seen = {**environment, **config.extra_env}
+        checks.append(lambda: check_agent_server(url, config.agent_timeout, trials, seen))
     else:
         checks.append(check_sandbox)
     if config.device == "cuda":
@@ -92,14 +96,23 @@ def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
     return ok(name, f"{len(prompts)} prompts, {len(ids)} tasks in {tasks_dir}")
 
 
-def check_agent_server(url: str, agent_timeout: float) -> Finding:
+def check_agent_server(url: str, agent_timeout: float, trials: int, environment: Mapping[str, str]) -> Finding:
+    """`trials` is how many a rollout has under way at once, `environment` that of the agent function."""
     name = "agent server"
     address = url.rstrip("/") + "/health"
     way_out = "start it with `python agent_server.py`, correct --agent-server-url, or leave that out to get one started"
     try:
-        reply = httpx.get(address, timeout=_HEALTH_TIMEOUT, trust_env=False)
+        headers = _bearer(environment.get("AGENT_SERVER_TOKEN_FILE"))
+    except (OSError, ValueError) as error:
+        return failure(name, f"no token in AGENT_SERVER_TOKEN_FILE ({error})", "name a file that holds the token")
+    try:
+        reply = httpx.get(address, headers=headers, timeout=_HEALTH_TIMEOUT, trust_env=False)
     except httpx.HTTPError as error:
         return failure(name, f"{address} does not answer ({type(error).__name__})", way_out)
+    if reply.status_code == 401:
+        return failure(
+            name, f"{address} wants its token (401)", "set AGENT_SERVER_TOKEN_FILE to the file with the server's"
+        )
     if reply.status_code == 404:
         return warning(
             name, f"{address} does not exist (404)", "another kind of agent server? the run tries it as it is"
@@ -112,15 +125,58 @@ def check_agent_server(url: str, agent_timeout: float) -> Finding:
         payload = None
     if not isinstance(payload, dict):
         return warning(name, f"{address} does not answer a JSON object", "another kind of agent server?")
-    health = cast(dict[str, Any], payload)
-    allowed = health.get("agent_timeout")
-    if isinstance(allowed, int | float) and allowed > agent_timeout:
+    return _judge_health(name, url, cast(dict[str, Any], payload), agent_timeout, trials, environment)
+
+
+def _judge_health(
+    name: str, url: str, health: Mapping[str, Any], agent_timeout: float, trials: int, environment: Mapping[str, str]
+) -> Finding:
+    allowed, whole, room = (_number(health.get(key)) for key in ("agent_timeout", "trial_timeout", "max_concurrent"))
+    patience = _trial_timeout(environment)
+    longest, which = (whole, "trial_timeout") if whole is not None else (allowed, "agent_timeout")
+    if longest is not None and longest >= patience:
+        agents = f" with agent_timeout {allowed:g} s" if which == "trial_timeout" and allowed is not None else ""
+        return failure(
+            name,
+            f"its {which} is {longest:g} s{agents}, this run gives a trial up after AGENT_TRIAL_TIMEOUT {patience:g} s",
+            f"set AGENT_TRIAL_TIMEOUT above {longest:g}, or start the server with a shorter --agent-timeout",
+        )
+    if room is not None and room < trials:
+        return failure(
+            name,
+            f"it runs {room:g} trials at once, a rollout has {trials}",
+            f"start it with --max-concurrent {trials} or more, or lower --rollout-batch-size",
+        )
+    if allowed is not None and allowed > agent_timeout:
         return warning(
             name,
             f"its agents may take {allowed:g} s, this run asks for --agent-timeout {agent_timeout:g}",
             "a server that is not started by this run keeps its own limit",
         )
     return ok(name, f"{url} is there")
+
+
+def _bearer(token_file: str | None) -> dict[str, str]:
+    """As the agent function sends it; raises OSError or ValueError where the file holds no token."""
+    if not token_file:
+        return {}
+    token = Path(token_file).read_text(encoding="utf-8").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise ValueError(f"{token_file} holds no token of printable ASCII")
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _trial_timeout(environment: Mapping[str, str]) -> float:
+    """Seconds, as the agent function takes them: the default where the variable says none."""
+    try:
+        seconds = float(environment.get("AGENT_TRIAL_TIMEOUT", ""))
+    except ValueError:
+        return DEFAULT_TRIAL_TIMEOUT
+    return seconds if 0 < seconds < math.inf else DEFAULT_TRIAL_TIMEOUT
 
 
 def check_sandbox() -> Finding:
@@ -141,7 +197,7 @@ def check_writable(name: str, folder: Path) -> Finding:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        return failure(name, f"{folder} cannot be written ({error.strerror})", "name another folder with --save-dir")
+        return failure(name, f"{folder} cannot be written ({error.strerror})", f"name another folder with {option}")
     return ok(name, f"{folder} can be written")
 
 

@@ -16,12 +16,13 @@ from launcher.preflight import Status, failure, ok, run_checks
 
 
 @contextmanager
-def server(status: int, body: str) -> Iterator[str]:
-    """Stand-in for an agent server: one answer to every GET, over a real socket."""
+def server(status: int, body: str, token: str | None = None) -> Iterator[str]:
+    """Stand-in for an agent server: one answer to every GET that carries the token, over a real socket."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(status)
+            admitted = token is None or self.headers.get("Authorization") == f"Bearer {token}"
+            self.send_response(status if admitted else 401)
             self.end_headers()
             self.wfile.write(body.encode())
 
@@ -98,13 +99,48 @@ def test_a_bad_prompt_file_fails(tmp_path: Path) -> None:
 )
 def test_the_agent_server_is_asked(status: int, body: str, expected: Status) -> None:
     with server(status, body) as url:
-        assert checks.check_agent_server(url, 120.0).status is expected
+        assert checks.check_agent_server(url, 120.0, 48, {}).status is expected
+
+
+@pytest.mark.parametrize(
+    ("health", "environment", "words"),
+    [
+        ('{"agent_timeout": 5400}', {"AGENT_TRIAL_TIMEOUT": "3600"}, ("5400", "3600")),
+        ('{"agent_timeout": 5400, "trial_timeout": 6960}', {"AGENT_TRIAL_TIMEOUT": "6000"}, ("5400", "6960", "6000")),
+        ('{"agent_timeout": 5400, "trial_timeout": 6960}', {"AGENT_TRIAL_TIMEOUT": "7200"}, None),
+        ('{"agent_timeout": 5400}', {"AGENT_TRIAL_TIMEOUT": "soon"}, None),
+        ('{"agent_timeout": 60, "trial_timeout": 9000}', {}, ("9000", "7200")),
+        ('{"max_concurrent": 47}', {}, ("47", "48")),
+        ('{"max_concurrent": 48}', {}, None),
+    ],
+)
+def test_an_agent_server_that_is_too_slow_or_too_small_for_the_run_fails_with_the_numbers(
+    health: str, environment: dict[str, str], words: tuple[str, ...] | None
+) -> None:
+    with server(200, health) as url:
+        finding = checks.check_agent_server(url, 6000.0, 48, environment)
+    assert finding.status is (Status.OK if words is None else Status.FAILURE)
+    assert all(word in finding.sentence for word in words or ())
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("tok\n", Status.OK), ("not-it\n", Status.FAILURE), ("", Status.FAILURE), (None, Status.FAILURE)],
+)
+def test_an_agent_server_with_a_token_is_asked_with_it(tmp_path: Path, content: str | None, expected: Status) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+    with server(200, "{}", token="tok") as url:
+        finding = checks.check_agent_server(url, 120.0, 48, {"AGENT_SERVER_TOKEN_FILE": str(file)})
+    assert finding.status is expected
+    assert "not-it" not in finding.sentence
 
 
 def test_an_agent_server_that_is_not_there_fails() -> None:
     with server(200, "{}") as url:
         pass
-    finding = checks.check_agent_server(url, 120.0)
+    finding = checks.check_agent_server(url, 120.0, 48, {})
     assert finding.status is Status.FAILURE
     assert url in finding.sentence
 
