@@ -71,7 +71,8 @@ class OutcomesFile:
         """Write one line; False, after one warning, when it could not be written."""
         text = json.dumps(_plain(line), ensure_ascii=False, allow_nan=False) + "\n"
         try:
-            self._write(text.encode())
+            # Half a surrogate pair, which JSON can hold and UTF-8 cannot, becomes its JSON escape.
+            self._write(text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             if not self._warned:
                 self._warned = True

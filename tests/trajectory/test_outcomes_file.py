@@ -38,6 +38,13 @@ def test_metrics_that_json_cannot_hold_do_not_lose_the_line(tmp_path: Path) -> N
     assert "evaluation" not in line
 
 
+def test_half_a_surrogate_pair_comes_back_as_it_was(tmp_path: Path) -> None:
+    outcome = Outcome.from_reply({"reward": 1, "exit_status": "odd \ud800", "agent_metrics": {"last": "é\udc00"}})
+    assert OutcomesFile(tmp_path).append(outcome_line(outcome, seconds=0.0))
+    (line,) = read_outcomes(tmp_path)
+    assert (line["exit_status"], line["agent_metrics"]) == ("odd \ud800", {"last": "é\udc00"})
+
+
 def test_a_discard_says_why(tmp_path: Path) -> None:
     line = outcome_line(discarded("InfraError", reason="KeyError: x"), seconds=0.0, rollout_id=4, evaluation=True)
     assert (line["rollout_id"], line["evaluation"], line["reason"], line["reward"]) == (4, True, "KeyError: x", None)
