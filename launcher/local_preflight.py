@@ -27,8 +27,8 @@ def preflight(config: LocalRunConfig, options: CommonOptions, environment: Mappi
     """All checks that concern this run."""
     checks: list[Callable[[], Finding]] = [
         lambda: check_model(config.hf_checkpoint),
-        lambda: check_writable("save folder", config.save_dir),
-        lambda: check_writable("traces", config.traces_dir),
+        lambda: check_writable("save folder", config.save_dir, "--save-dir"),
+        lambda: check_writable("traces", config.traces_dir, "--save-traces-dir"),
         lambda: check_disk(config.save_dir, checkpoint_bytes(options)),
     ]
     if config.prompt_data is not None:
@@ -190,7 +190,7 @@ def check_sandbox() -> Finding:
     return ok("sandbox", "namespaces work on this machine")
 
 
-def check_writable(name: str, folder: Path) -> Finding:
+def check_writable(name: str, folder: Path, option: str) -> Finding:
     """Tried with a real file in the nearest folder that exists: permissions alone do not tell of read-only mounts."""
     existing = nearest_existing(folder)
     try:

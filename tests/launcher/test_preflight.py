@@ -154,8 +154,9 @@ def test_a_model_folder_without_config_fails(tmp_path: Path) -> None:
 
 
 def test_a_save_folder_below_a_file_fails(tmp_path: Path) -> None:
-    assert checks.check_writable("save folder", tmp_path / "new" / "run").status is Status.OK
-    assert checks.check_writable("save folder", Path("/proc/none")).status is Status.FAILURE
+    assert checks.check_writable("save folder", tmp_path / "new" / "run", "--save-dir").status is Status.OK
+    refused = checks.check_writable("traces", Path("/proc/none"), "--save-traces-dir")
+    assert refused.status is Status.FAILURE and "--save-traces-dir" in str(refused)
     assert list(tmp_path.iterdir()) == []
 
 
