@@ -17,6 +17,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -70,6 +71,8 @@ class ChatRequest(BaseModel):
                 raise ValueError(f"message {number} has no role")
             if not isinstance(message.get("content"), str):
                 raise ValueError(f"message {number}: content must be text; the local engine reads text only")
+            if not _encodable(message["role"]) or not _encodable(message["content"]):
+                raise ValueError(f"message {number} holds half of a surrogate pair, which is no text")
         return messages
 
     @field_validator("stop_regex")
@@ -78,8 +81,8 @@ class ChatRequest(BaseModel):
         for pattern in _texts(patterns):
             try:
                 re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"stop_regex {pattern!r} is no regular expression: {error}") from None
+            except (re.error, OverflowError, RecursionError) as error:
+                raise ValueError(f"stop_regex {pattern!r:.200} is no regular expression: {error}") from None
         return patterns
 
     def refused(self) -> str:
@@ -96,6 +99,14 @@ def _texts(value: str | list[str] | None) -> tuple[str, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def make_app(sessions: Sessions, *, default_temperature: float, model_name: str, instance_id: str) -> FastAPI:
     """The HTTP application; it holds no state of its own."""
     app = FastAPI(title="local session server", docs_url=None, redoc_url=None)
@@ -108,6 +119,12 @@ def make_app(sessions: Sessions, *, default_temperature: float, model_name: str,
 
     def refuse(status: int, message: str, code: str) -> JSONResponse:
         return JSONResponse({"error": {"message": message, "type": "BadRequestError", "code": code}}, status)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        # Without the caller's data: it may hold what JSON cannot (NaN, half of a surrogate pair).
+        problems = [{name: item[name] for name in ("type", "loc", "msg")} for item in error.errors()]
+        return JSONResponse({"detail": problems}, 422)
 
     @app.get("/health")
     async def health() -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]

@@ -136,6 +136,26 @@ async def test_malformed_requests_are_refused(body: dict[str, Any], server: Serv
     assert (await client.post(f"/sessions/{session}/v1/chat/completions", json=body)).status_code == 422
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"temperature": NaN',
+        '"stop_regex": "a{99999999999999}"',
+        f'"stop_regex": "{"(" * 5000 + ")" * 5000}"',
+        r'"messages": [{"role": "user", "content": "\ud800"}]',
+        r'"messages": [{"role": "\ud800", "content": "x"}]',
+    ],
+)
+async def test_what_no_engine_could_use_is_the_callers_fault(
+    fields: str, server: Server, client: httpx.AsyncClient
+) -> None:
+    session = await server.new(client)
+    body = f'{{"messages": [{{"role": "user", "content": "x"}}], {fields}}}'
+    headers = {"Content-Type": "application/json"}
+    reply = await client.post(f"/sessions/{session}/v1/chat/completions", content=body, headers=headers)
+    assert reply.status_code == 422, reply.text
+
+
 async def test_limits_of_the_request_are_kept(server: Server, client: httpx.AsyncClient) -> None:
     for limit in ({"max_tokens": 3}, {"max_completion_tokens": 3}):
         session = await server.new(client)
