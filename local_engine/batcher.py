@@ -102,7 +102,7 @@ class Batcher:
         except asyncio.CancelledError:
             self._fail(EngineStopped("the engine is stopping"))
             raise
-        except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, MemoryError) as error:
+        except Exception as error:  # whatever it is, nobody may be left waiting for an answer
             self._fail(error)
             raise
 

@@ -4,6 +4,7 @@
 # pyright: reportMissingTypeStubs=false
 # PyTorch has no complete types.
 
+import math
 import random
 import re
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from local_engine.packed_linear import pack_linears, packing_helps
 
 BLOCK = 256  # vocabulary entries summed together before a token is looked up
 STOP_WINDOW = 256  # last tokens in which a stop text is looked for
+COLDEST = 1e-6  # temperature; logits divided by a smaller one can leave the range of float32
 SHORTEST_TRUNK = 16  # tokens; a shorter common prefix is not worth a shared copy
 
 
@@ -281,11 +283,13 @@ def sample(logits: Tensor, temperatures: list[float], uniforms: list[float]) -> 
     logits (rows, vocabulary); one temperature and one number in [0, 1) for each row. The log-probability is that of
     softmax(logits / temperature), for temperature 0 that of softmax(logits). Blocks of the vocabulary are summed
     first, so that only one block needs a running sum.
+
+    Raises FloatingPointError for logits that are not finite.
     """
     device, rows, vocabulary = logits.device, logits.shape[0], logits.shape[1]
     heat = torch.tensor(temperatures, dtype=torch.float32)
     greedy = heat <= 0
-    scaled = logits.float() / torch.where(greedy, 1.0, heat).to(device)[:, None]
+    scaled = logits.float() / torch.where(greedy, 1.0, heat.clamp(min=COLDEST)).to(device)[:, None]
     normalizer = torch.logsumexp(scaled, -1)
     if bool(greedy.all()):
         picked = scaled.argmax(-1)
@@ -307,8 +311,10 @@ def sample(logits: Tensor, temperatures: list[float], uniforms: list[float]) -> 
         picked = (block * BLOCK + offset)[:, 0]
         if bool(greedy.any()):
             picked = torch.where(greedy.to(device), scaled.argmax(-1), picked)
-    log_probs = scaled.gather(1, picked[:, None])[:, 0] - normalizer
-    return picked.tolist(), log_probs.tolist()
+    log_probs: list[float] = (scaled.gather(1, picked[:, None])[:, 0] - normalizer).tolist()
+    if not all(map(math.isfinite, log_probs)):
+        raise FloatingPointError("the model's logits are not finite: training has diverged; lower --lr")
+    return picked.tolist(), log_probs
 
 
 def _common(a: list[int], b: list[int]) -> int:

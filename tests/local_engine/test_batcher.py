@@ -122,15 +122,19 @@ class FailingSampler:
 
     busy = False
 
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
     def add(self, generation: Generation) -> None:
         self.busy = True
 
     def step(self) -> list[Generation]:
-        raise RuntimeError("out of memory, said the stub")
+        raise self.error
 
 
-async def test_a_failed_forward_pass_reaches_every_caller(make_batcher: Make) -> None:
-    batcher = make_batcher(sampler=FailingSampler())
+@pytest.mark.parametrize("kind", [RuntimeError, FloatingPointError, AssertionError])
+async def test_a_failed_forward_pass_reaches_every_caller(kind: type[Exception], make_batcher: Make) -> None:
+    batcher = make_batcher(sampler=FailingSampler(kind("out of memory, said the stub")))
     results = await asyncio.wait_for(
         asyncio.gather(*(batcher.generate(turn(name)) for name in "ab"), return_exceptions=True), 10
     )

@@ -305,6 +305,23 @@ def test_extreme_draws_never_pick_an_impossible_token(uniform: float) -> None:
     assert math.isfinite(log_probs[0])
 
 
+@pytest.mark.parametrize("temperature", [1e-42, 1e-7])
+def test_a_temperature_just_above_zero_takes_the_likeliest(temperature: float) -> None:
+    logits = torch.tensor([[1.0, 900.0, -4e4, 899.0]])
+    ids, log_probs = sample(logits, [temperature], [0.5])
+    assert ids == [1]
+    assert log_probs == [0.0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("logit", [math.nan, math.inf])
+def test_a_model_that_has_diverged_is_named(logit: float, temperature: float) -> None:
+    logits = torch.zeros(2, 600)
+    logits[1, 7] = logit
+    with pytest.raises(FloatingPointError, match="diverged"):
+        sample(logits, [temperature] * 2, [0.5] * 2)
+
+
 def test_rows_are_sampled_independently_of_each_other() -> None:
     logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(0))
     temperatures, uniforms = [0.0, 0.7, 1.0, 0.0, 2.0], [0.1, 0.9, 0.4, 0.2, 0.7]
