@@ -123,7 +123,7 @@ class LocalRun:
         self._started = time.monotonic()
         self._saved_after = state.done
         self._next = (stream.position, state.counters.copy())
-        self._eta: float | None = None
+        self._steps_began = (self._started, state.done)  # when the first step of this process began, and at which
 
     async def run(self) -> int:
         """All remaining rollouts; Ctrl-C and SIGTERM save and stop."""
@@ -141,12 +141,10 @@ class LocalRun:
         await self.engine.publish_weights(state.done)
         if not state.heldout:
             await self._evaluate()
-        started, before = time.monotonic(), state.done
+        self._steps_began = (time.monotonic(), state.done)
         while state.done < config.num_rollout:
             self.interrupt.check()
             await self._step()
-            spent = time.monotonic() - started
-            self._eta = spent / (state.done - before) * (config.num_rollout - state.done)
             last = state.done == config.num_rollout
             if last or (config.eval_interval and state.done % config.eval_interval == 0):
                 await self._evaluate()
@@ -206,11 +204,17 @@ class LocalRun:
             rollout_seconds=result.seconds,
             train_seconds=training,
             other_seconds=total - result.seconds - training,
-            eta_seconds=self._eta,
+            eta_seconds=self._seconds_left(),
             kl=metrics.get("kl") if self.config.kl_loss_coef else None,
             clip_fraction=metrics.get("clip_fraction"),
             grad_norm=metrics.get("grad_norm"),
         )
+
+    def _seconds_left(self) -> float:
+        """Of the rollouts still to come, when they take as long as those of this process so far."""
+        began, before = self._steps_began
+        done = self.state.done
+        return (time.monotonic() - began) / (done - before) * (self.config.num_rollout - done)
 
     def _record(self, row: StepRow, result: RolloutResult, metrics: dict[str, float]) -> None:
         self.progress.step_finished(row)

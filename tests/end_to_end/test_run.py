@@ -129,7 +129,9 @@ def test_held_out_prompts_are_evaluated_before_and_after(
         assert [s["metadata"]["instance_id"] for s in content["samples"]] == ["mkdir-2"] * 2 + ["mkdir-3"] * 2
     trained = dump(config, "rollout_data/0.pt")["samples"]
     assert {s["metadata"]["instance_id"] for s in trained} == {"mkdir-0", "mkdir-1"}
-    assert "held-out success" in "".join(capfd.readouterr())
+    said = "".join(capfd.readouterr())
+    assert "held-out success" in said
+    assert "left 0.0s" in said  # one rollout of one is done
 
 
 def test_rollouts_alone_train_and_save_nothing(shared_server: LocalRunConfig, tmp_path: Path) -> None:
