@@ -10,6 +10,8 @@ from trajectory.exit_status import Worth, worth_of
 
 logger = logging.getLogger(__name__)
 
+DEEPEST = 64  # levels of a report; readers and writers of dumps recurse, and give up at a thousand
+
 
 def finite_number(value: object) -> float | None:
     """`value` as a float when it is a finite int or float, else None. A bool is a verdict, not a number."""
@@ -96,10 +98,25 @@ def discarded(
 
 
 def _object(reply: dict[str, Any], key: str) -> dict[str, Any]:
-    value = reply.get(key)
-    if isinstance(value, dict):
-        return cast(dict[str, Any], value)
-    if value is not None:
-        # The reward is sound; losing a report must not lose the trajectory.
+    # The reward is sound; losing a report must not lose the trajectory.
+    value: object = reply.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
         logger.warning("agent server's reply: %s is %s, not an object; left out", key, type(value).__name__)
-    return {}
+        return {}
+    found = cast(dict[str, Any], value)
+    if _nested_deeper(found, DEEPEST):
+        logger.warning("agent server's reply: %s is nested deeper than %d levels; left out", key, DEEPEST)
+        return {}
+    return found
+
+
+def _nested_deeper(value: object, levels: int) -> bool:
+    if isinstance(value, dict):
+        parts = list(cast(dict[str, object], value).values())
+    elif isinstance(value, list):
+        parts = cast(list[object], value)
+    else:
+        return False
+    return levels == 0 or any(_nested_deeper(part, levels - 1) for part in parts)

@@ -55,6 +55,15 @@ def test_report_and_metrics_of_a_reply_are_kept_and_broken_ones_left_out(caplog:
     assert len(caplog.records) == 2
 
 
+def test_report_too_deep_for_a_dump_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def nested(levels: int) -> dict[str, Any]:
+        return {"x": json.loads("[" * levels + "]" * levels)}
+
+    outcome = Outcome.from_reply({"reward": 1, "eval_report": nested(900), "agent_metrics": nested(60)})
+    assert (outcome.reward, outcome.eval_report, outcome.agent_metrics) == (1.0, {}, nested(60))
+    assert "nested deeper than 64 levels" in caplog.text
+
+
 def test_discard_goes_with_no_reward() -> None:
     assert discarded("Aborted", reason="flushed").as_dict() == {
         "reward": None,
