@@ -1,6 +1,7 @@
 """The HTTP routes of the agent server."""
 
 import asyncio
+import math
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
@@ -69,10 +70,11 @@ class Routes:
         return {"missing": missing, "broken": broken}
 
     async def health(self) -> dict[str, Any]:
-        """State and limits; times in seconds, `trial_timeout` is that of the longest task."""
+        """State and limits; times in seconds, `trial_timeout` is that of the longest task, null if it has no end."""
         tasks = await asyncio.to_thread(self._runner.tasks.summary)
         settings = self._settings
         agent = settings.agent_timeout * tasks.steps
+        whole = tasks.build_seconds + settings.setup_timeout + agent + tasks.verifier_seconds
         return {
             "status": "ok",
             "version": __version__,
@@ -80,7 +82,8 @@ class Routes:
             "running": len(self._desk.running),
             "queued": len(self._desk.queued),
             "agent_timeout": settings.agent_timeout,
-            "trial_timeout": tasks.build_seconds + settings.setup_timeout + agent + tasks.verifier_seconds,
+            # TOML has infinity, JSON has not.
+            "trial_timeout": whole if math.isfinite(whole) else None,
             "tasks": tasks.count,
         }
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.harbor_service.harbor_model_stub import ModelStub
-from tests.harbor_service.harbor_server_process import AgentServerProcess
+from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
 
 
 def free_port() -> int:
@@ -72,3 +72,13 @@ def test_tasks_refuses_an_id_that_no_reply_could_carry(server: AgentServerProces
     answer = server.client.post("/tasks", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert "item 1" in answer.json()["detail"]
+
+
+def test_health_answers_with_a_task_whose_limit_is_infinite(tmp_path: Path) -> None:
+    toml = 'schema_version = "1.2"\n[task]\nname = "test/endless"\n[verifier]\ntimeout_sec = inf\n[environment]\n'
+    write_task(tmp_path / "tasks", "endless", task_toml=toml)
+    server = AgentServerProcess(tmp_path, tmp_path / "tasks")
+    try:
+        assert (server.health()["trial_timeout"], server.health()["tasks"]) == (None, 1)
+    finally:
+        server.close()
