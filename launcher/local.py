@@ -15,6 +15,7 @@ from launcher.options import CommonOptions
 from launcher.plan import print_plan
 from launcher.preflight import Status, print_findings
 from launcher.resolve import Resolved
+from launcher.save_folder import held
 
 
 def launch[T: CommonOptions](program: str, resolved: Resolved[T], environment: Mapping[str, str]) -> int:
@@ -36,14 +37,15 @@ def launch[T: CommonOptions](program: str, resolved: Resolved[T], environment: M
             raise PreflightError(f"{len(failed)} of {len(findings)} checks failed; nothing was started")
     if job.preflight_only:
         return ExitCode.SUCCEEDED
-    write_launch_files(plan)
-    print("\n".join(f"note: {note}" for note in plan.notes), file=sys.stderr)
-    # Before the import: OpenMP reads its settings when it is loaded.
-    os.environ.update({name: value for name, value in plan.environment.items() if name != "WANDB_API_KEY"})
-    # Only now: PyTorch takes seconds to import, and everything above answers at once.
-    from local_engine.loop import run
+    with held(config.save_dir):
+        write_launch_files(plan)
+        print("\n".join(f"note: {note}" for note in plan.notes), file=sys.stderr)
+        # Before the import: OpenMP reads its settings when it is loaded.
+        os.environ.update({name: value for name, value in plan.environment.items() if name != "WANDB_API_KEY"})
+        # Only now: PyTorch takes seconds to import, and everything above answers at once.
+        from local_engine.loop import run
 
-    return run(config)
+        return run(config)
 
 
 def new_run_id() -> str:

@@ -1,8 +1,12 @@
-"""What a save folder holds, and where a run goes on. Reads only."""
+"""What a save folder holds, where a run goes on, and that one run at a time has it."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,3 +79,26 @@ def find_start_point(save_dir: Path, load_dir: Path | None, resume: bool, num_ro
             f"raise --num-rollout above {done} to go on"
         )
     return StartPoint(source, done, num_rollout - done)
+
+
+@contextmanager
+def held(save_dir: Path) -> Generator[None]:
+    """Keep other runs on this machine out of a save folder; the kernel lets go of it when the process ends.
+
+    Raises OptionsError while another process holds it.
+    """
+    (save_dir / "launch").mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(save_dir / "launch" / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OptionsError(
+                f"--save-dir {save_dir} is in use by another run, which writes the same checkpoints; wait for its end, "
+                "or name a new --save-dir"
+            ) from None
+        except OSError:
+            pass  # a file system without locks: as safe as before, and no reason not to run
+        yield
+    finally:
+        os.close(descriptor)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from launcher.save_folder import TRACKER, is_used
+from launcher.errors import OptionsError
+from launcher.save_folder import TRACKER, held, is_used
 
 LOCAL = ("--engine", "local", "--dry-run", "--format", "json")
 
@@ -85,3 +86,14 @@ def test_loading_from_another_folder_needs_a_new_save_folder(
 def test_a_save_folder_that_is_a_file_is_refused(launch: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     assert launch(*LOCAL, "--save-dir", str(tmp_path / "f")).code == 2
+
+
+def test_one_run_at_a_time_has_a_save_folder(tmp_path: Path) -> None:
+    save = tmp_path / "new" / "run"
+    for _ in range(2):
+        with held(save):
+            with pytest.raises(OptionsError, match="in use by another run"), held(save):
+                pass
+            with held(tmp_path / "other"):
+                pass
+    assert not is_used(save)
