@@ -4,22 +4,16 @@
 # Harbor is typed but has no marker file that says so.
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from harbor.models.trial.config import AgentConfig
 
+from harbor_service.run_request import MODEL_FREE, RunRequest
 from harbor_service.shell_options import BadAgentOptions, ShellOptions
-
-if TYPE_CHECKING:
-    from harbor_service.run_request import RunRequest
-
-SHELL: Final = "shell"
-MODEL_FREE: Final = ("oracle", "nop")  # act without a model: their trials are judged without a count of model calls
-AGENT_NAMES: Final = (SHELL, *MODEL_FREE)
 
 
 def agent_config(
-    request: "RunRequest", defaults: Mapping[str, Any], agent_timeout: float, setup_timeout: float
+    request: RunRequest, defaults: Mapping[str, Any], agent_timeout: float, setup_timeout: float
 ) -> AgentConfig:
     """Harbor's configuration of the agent that `request` names; time-outs in seconds.
 

@@ -1,10 +1,12 @@
 """The body of `POST /run`, checked before a trial is queued."""
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from harbor_service.agents import AGENT_NAMES
+SHELL: Final = "shell"
+MODEL_FREE: Final = ("oracle", "nop")  # act without a model: their trials are judged without a count of model calls
+AGENT_NAMES: Final = (SHELL, *MODEL_FREE)
 
 
 class RunRequest(BaseModel):
@@ -13,7 +15,7 @@ class RunRequest(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     instance_id: str = Field(min_length=1)
-    agent_name: str = "shell"
+    agent_name: str = SHELL
     base_url: str | None = None  # OpenAI root of the session, ends in /v1
     model: str = ""
     sampling_params: dict[str, Any] = Field(default_factory=dict[str, Any])

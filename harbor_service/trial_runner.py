@@ -15,8 +15,8 @@ from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfi
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
-from harbor_service.agents import MODEL_FREE, agent_config
-from harbor_service.run_request import RunRequest
+from harbor_service.agents import agent_config
+from harbor_service.run_request import MODEL_FREE, RunRequest
 from harbor_service.task_store import TaskStore
 from harbor_service.verdict import verdict
 from trajectory.judge import judge_trial

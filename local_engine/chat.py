@@ -8,6 +8,7 @@ the shell agent's system prompt and example turns, as in training.
 # pyright: reportMissingTypeStubs=false
 # Transformers has no complete types.
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ class Options:
 
 def answers(options: Options, questions: Iterator[str]) -> Iterator[str]:
     """The model's greedy answer to each question. Raises CheckpointNotUsable."""
+    # One answer at a time is bound by reading the weights; a thread for every core only waits for the others.
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
     tokenizer = load_tokenizer(options.checkpoint)
     model: Any = load_causal_lm(
         options.checkpoint, dtype=torch.float32, attention="sdpa", device=torch.device("cpu")

@@ -4,6 +4,7 @@
 # pyright: reportMissingTypeStubs=false
 # PEFT and Transformers have no complete types.
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -75,7 +76,10 @@ class Policy:
                 target_modules=targets,
                 task_type="CAUSAL_LM",
             )
-            self.model = get_peft_model(model, settings)
+            with warnings.catch_warnings():
+                # PEFT asks Transformers for a property by the name it had before; nothing a user can change.
+                warnings.simplefilter("ignore", FutureWarning)
+                self.model = get_peft_model(model, settings)
         self.trainable: dict[str, torch.nn.Parameter] = {
             name: p for name, p in self.model.named_parameters() if p.requires_grad
         }

@@ -20,6 +20,8 @@ from trajectory.outcome import Outcome, discarded
 from trajectory.outcomes_file import OutcomesFile, outcome_line
 from trajectory.sample import make_sample
 
+CUT_SHORT = ("SequenceLengthLimitExceeded", "OutputLengthExceeded")
+
 Report = Callable[[int, int, int], None]  # ended, of how many, discarded
 
 
@@ -209,7 +211,7 @@ class Collector:
             loss_mask=session.loss_mask,
             rollout_log_probs=session.log_probs,
             weight_versions=session.weight_versions,
-            truncated=session.finish_reason == "length",
+            truncated=session.finish_reason == "length" or outcome.exit_status in CUT_SHORT,
             outcome=outcome,
         )
         result.messages[index] = session.messages

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harbor_service.agents import AGENT_NAMES, MODEL_FREE
+from harbor_service.run_request import AGENT_NAMES, MODEL_FREE
 from launcher.local_run import TRAINABLE_AGENTS
 
 LOCAL = ("--engine", "local")
