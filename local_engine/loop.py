@@ -321,7 +321,9 @@ def _environment(config: LocalRunConfig) -> Generator[None]:
         changed["AGENT_SERVER_URL"] = config.agent_server_url
     # Settings of a cluster that a shell may still hold: the session server is on loopback here, and a lock step that
     # may not open all its connections never fills.
-    foreign = {"MILES_ROUTER_EXTERNAL_HOST"} | ({"AGENT_SERVER_MAX_CONNECTIONS"} if config.deterministic else set())
+    foreign = {"MILES_ROUTER_EXTERNAL_HOST"}
+    if config.deterministic:
+        foreign.add("AGENT_SERVER_MAX_CONNECTIONS")
     touched = {*changed, *foreign, "AGENT_SERVER_URL", "AGENT_SERVER_TOKEN_FILE"}
     before = {name: os.environ.get(name) for name in touched}
     for name in foreign - changed.keys():
