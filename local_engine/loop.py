@@ -296,7 +296,7 @@ class LocalRun:
             try:
                 model = shown_path(self.files.model(self.engine.policy, self.engine.tokenizer))
                 rows.append(("trained model", str(model)))
-                rows.append(("talk to it", f"uv run python -m local_engine.chat {model}"))
+                rows.append(("talk to it", f"scripts/uv run python -m local_engine.chat {model}"))
             except OSError as error:
                 rows.append(("trained model", f"not written: {error.strerror or error}"))
                 code = FAILED
