@@ -1,6 +1,7 @@
 """The body of `POST /run`, checked before a trial is queued."""
 
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -34,8 +35,16 @@ class RunRequest(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _base_url_is_http(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url must start with http:// or https://, not {url!r:.80}")
+        if url is None:
+            return None
+        try:
+            url.encode()
+            parts = urlsplit(url)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # brackets without an address, a port that is none, half a surrogate pair
+            usable = False
+        if not usable:
+            raise ValueError(f"base_url must be http(s)://host[:port]/..., not {url!r:.80}")
         return url
 
     @property

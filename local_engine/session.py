@@ -8,6 +8,7 @@ append are tokenized (miles-tito-tokenizers), after the sampled turn has been cl
 # pyright: reportMissingTypeStubs=false
 # miles-tito-tokenizers has no complete types.
 
+import asyncio
 import copy
 import random
 import uuid
@@ -21,6 +22,8 @@ from local_engine.batcher import Batcher
 from local_engine.sampler import Generation, SamplingParams
 
 Message = dict[str, Any]
+# Of one token, on average over a conversation. What is longer is not tokenized: that would hold up every session.
+MOST_CHARACTERS = 128
 APPENDED_ROLES = ["tool", "user", "system"]
 
 
@@ -30,6 +33,10 @@ class HistoryNotExtended(ValueError):
 
 class ContextOverflow(ValueError):
     """The conversation leaves no room for another token."""
+
+
+class SessionClosed(RuntimeError):
+    """The session was closed while a turn of it was being sampled."""
 
 
 @dataclass
@@ -48,6 +55,7 @@ class Session:
     sampled: int = 0
     finish_reason: str = ""
     busy: bool = False
+    turn: asyncio.Task[Generation] | None = None
 
     @property
     def response_length(self) -> int:
@@ -118,14 +126,17 @@ class Sessions:
         return self._open[session_id]
 
     def close(self, session_id: str) -> Session:
+        """End a session; a turn of it that is being sampled is forgotten. Raises KeyError if it is not open."""
         session = self._open.pop(session_id)
+        if session.turn is not None:
+            session.turn.cancel()
         self._batcher.close(session_id)
         return session
 
     async def chat(self, session: Session, messages: list[Message], params: SamplingParams) -> tuple[str, Generation]:
         """Sample the next assistant message; the session changes only when the turn is complete.
 
-        Raises HistoryNotExtended, ContextOverflow.
+        Raises HistoryNotExtended, ContextOverflow, SessionClosed.
         """
         if session.busy:
             raise HistoryNotExtended("another request of this session is still being answered")
@@ -140,12 +151,30 @@ class Sessions:
                 )
             wanted = params.max_new_tokens or self._default_max_new_tokens
             params = SamplingParams(params.temperature, min(wanted, room), params.stop, params.stop_regex)
-            generation = await self._batcher.generate(Generation(session.id, prompt, params, session.stream))
+            generation = await self._sample(session, Generation(session.id, prompt, params, session.stream))
             return self._record(session, messages, prompt, generation), generation
         finally:
             session.busy = False
 
+    async def _sample(self, session: Session, generation: Generation) -> Generation:
+        session.turn = asyncio.create_task(self._batcher.generate(generation))
+        try:
+            return await session.turn
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise SessionClosed(f"session {session.id} was closed while a turn was being sampled") from None
+        finally:
+            session.turn = None
+
     def _prompt(self, session: Session, messages: list[Message]) -> list[int]:
+        characters = sum(len(message["content"]) for message in messages)
+        if characters > self._max_seq_len * MOST_CHARACTERS:
+            raise ContextOverflow(
+                f"This model's maximum context length is {self._max_seq_len} tokens. However, your messages have "
+                f"{characters} characters. Please reduce the length of the messages."
+            )
         if not session.turns:
             return self._chat.render(messages)
         try:

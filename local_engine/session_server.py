@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from local_engine.batcher import EngineStopped
 from local_engine.sampler import Generation, SamplingParams
-from local_engine.session import ContextOverflow, HistoryNotExtended, Session, Sessions
+from local_engine.session import ContextOverflow, HistoryNotExtended, Session, SessionClosed, Sessions
 
 # Given with these values they change nothing; with any other value they are refused by name.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -166,6 +166,8 @@ def make_app(sessions: Sessions, *, default_temperature: float, model_name: str,
             text, generation = await _unless_disconnected(request, sessions.chat(session, body.messages, params))
         except _CallerGone:
             return refuse(499, "the caller closed the connection", "caller_gone")
+        except SessionClosed as error:
+            return refuse(404, str(error), "session_closed")
         except EngineStopped as error:
             return refuse(503, str(error), "engine_stopped")
         except HistoryNotExtended as error:

@@ -18,7 +18,7 @@ class Options:
     out: Path
     """Folder that gets one task folder for each instance."""
     families: tuple[str, ...] = ("easy",)
-    """Names of families, or `easy` (six), `hard` (ten), `all`."""
+    """Names of families, or `easy` (six), `hard` (ten), `all`; apart by spaces or commas."""
     split: Split = "train"
     """`train` and `test` share no names and no words."""
     count: int = 20
@@ -34,7 +34,8 @@ _GROUPS = {"easy": EASY, "hard": HARD, "all": FAMILIES}
 
 def main(argv: list[str] | None = None) -> int:
     options = tyro.cli(Options, args=argv, prog="python -m tasks")
-    families = dict.fromkeys(name for given in options.families for name in _GROUPS.get(given, (given,)))
+    named = [name for given in options.families for name in given.split(",") if name]
+    families = dict.fromkeys(name for given in named for name in _GROUPS.get(given, (given,)))
     try:
         ids = write_tasks(
             options.out, families, options.split, options.count, options.seed, partial_credit=options.partial_credit

@@ -45,6 +45,9 @@ def judge_trial(
 
     def discard(status: str) -> Outcome:
         cause = f"{exception_type}: {exception_message}" if exception_type else ""
+        if status == "InfraError" and not exception_type:
+            # Without a sentence the outcomes file would not say why.
+            cause = "the trial ended without an exception and without a reward (one named `reward`, or a single one)"
         return discarded(status, reason=cause[:500], eval_report=report, agent_metrics=metrics)
 
     def score(value: float, status: str) -> Outcome:

@@ -115,6 +115,7 @@ async def test_cancelling_in_lock_step_lets_the_rest_go_on(make_batcher: Make) -
     gone.cancel()
     batcher.close("b")
     await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(batcher.generate(turn("a")), 10)
 
 
 class FailingSampler:

@@ -35,8 +35,8 @@ def test_a_folder_is_itself_and_an_id_is_left_to_the_hub(checkpoint: str) -> Non
 
 
 def test_a_missing_folder_is_not_taken_for_an_id(tmp_path: Path) -> None:
-    for name in (str(tmp_path / "nothing"), "./nothing", "~/nothing-at-all"):
-        with pytest.raises(CheckpointNotUsable, match="does not exist"):
+    for name in (str(tmp_path / "nothing"), "./nothing", "~/nothing-at-all", "runs/some-run/model"):
+        with pytest.raises(CheckpointNotUsable, match="there is no folder"):
             checkpoint_folder(name)
     with pytest.raises(CheckpointNotUsable, match=r"no config\.json"):
         checkpoint_folder(str(tmp_path))

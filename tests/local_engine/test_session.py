@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from local_engine.sampler import Generation, SamplingParams
-from local_engine.session import ChatTokenizer, ContextOverflow, HistoryNotExtended, Session, Sessions
+from local_engine.session import ChatTokenizer, ContextOverflow, HistoryNotExtended, Session, SessionClosed, Sessions
 
 FIRST: list[dict[str, Any]] = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "Show the files."}]
 PARAMS = SamplingParams(0.7, 0)
@@ -157,6 +157,29 @@ async def test_a_cancelled_turn_leaves_the_session_as_it_was(talk: Talk, tokeniz
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (talk.session.turns, talk.session.tokens, talk.session.busy) == (0, [], False)
+
+
+async def test_closing_a_session_ends_its_turn_and_the_sample_stays_as_it_was(talk: Talk, tokenizer: Any) -> None:
+    await talk.say(encode(tokenizer, "ls"))
+    talk.ask("Exit code 1.")
+    talk.batcher.gate = asyncio.Event()
+    task = asyncio.create_task(talk.say(encode(tokenizer, "rm")))
+    await asyncio.sleep(0)
+    closed = talk.sessions.close(talk.session.id)
+    mask, tokens = closed.loss_mask, list(closed.tokens)
+    with pytest.raises(SessionClosed, match=closed.id):
+        await task
+    talk.batcher.gate.set()
+    await asyncio.sleep(0)
+    assert closed.tokens == tokens and len(mask) == closed.response_length
+    assert talk.batcher.answers, "the closed turn was sampled all the same"
+
+
+async def test_what_cannot_fit_is_refused_before_it_is_tokenized(tokenizer: Any) -> None:
+    talk = Talk(tokenizer, max_seq_len=50)
+    talk.messages = [{"role": "user", "content": "word " * 2000}]
+    with pytest.raises(ContextOverflow, match=r"maximum context length is 50 .* 10000 characters"):
+        await talk.say([])
 
 
 async def test_a_full_context_is_refused_and_a_nearly_full_one_shortens_the_turn(tokenizer: Any) -> None:

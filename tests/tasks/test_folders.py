@@ -116,5 +116,7 @@ def test_the_command_line_writes_groups_and_names_bad_families(
 ) -> None:
     assert main(["--out", str(tmp_path / "out"), "--families", "easy", "sort", "--count", "1", "--split", "test"]) == 0
     assert len(list((tmp_path / "out").iterdir())) == 7
+    assert main(["--out", str(tmp_path / "two"), "--families", "grep,sort", "--count", "1"]) == 0
+    assert len(list((tmp_path / "two").iterdir())) == 2
     assert main(["--out", str(tmp_path / "out"), "--families", "nothing"]) == 2
     assert "nothing" in capsys.readouterr().err

@@ -135,7 +135,8 @@ def test_a_cancelled_trial_is_aborted_whatever_else_it_says() -> None:
 
 
 def test_no_reward_and_no_exception_is_infrastructure_but_an_unusable_reward_is_the_verifiers() -> None:
-    assert judge_trial(reward=None, agent_status="Submitted", **ACTED).exit_status == "InfraError"
+    outcome = judge_trial(reward=None, agent_status="Submitted", **ACTED)
+    assert outcome.exit_status == "InfraError" and "without a reward" in outcome.eval_report["reason"]
     outcome = judge_trial(reward=math.inf, agent_status="Submitted", **ACTED)
     assert (outcome.reward, outcome.exit_status) == (0.0, "VerifierError")
 
