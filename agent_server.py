@@ -8,10 +8,12 @@ Exit codes: 0 ended by SIGTERM or with its parent, 2 a setting cannot work, 3 th
 
 import asyncio
 import logging
+import os
 import sys
 
 from harbor_service.command_line import parse_settings
 from harbor_service.environments import BadEnvironment, check_environment, clear_leftovers, environment_config
+from harbor_service.provider_keys import load_provider_keys
 from harbor_service.server import serve
 from harbor_service.settings import BadSetting
 
@@ -23,6 +25,7 @@ def main() -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         settings = parse_settings(sys.argv[1:])
+        load_provider_keys(os.environ)
         environment = environment_config(settings.environment, settings.environment_options)
         check_environment(environment)
         if leftovers := clear_leftovers(environment):

@@ -10,6 +10,8 @@ Environment, read at every call:
   AGENT_SERVER_WAIT             seconds to wait for a server that cannot be reached before a trial starts (600)
   AGENT_TRIAL_TIMEOUT           seconds after which a started trial is given up (7200)
   AGENT_SERVER_MAX_CONNECTIONS  most trials at a time from this process (no cap)
+  SANDBOX_AUTO_STOP_MINUTES     minutes after which a provider stops an idle sandbox (the server's own)
+  SANDBOX_AUTO_DELETE_MINUTES   minutes after which a provider deletes a stopped one (the server's own)
   MILES_ROUTER_EXTERNAL_HOST    host that the agent reaches the session server by (older Miles; none)
   HARBOR_ADMIN_SECRET[_FILE]    bearer token of /flush where AGENT_SERVER_TOKEN_FILE is not set
 """
@@ -178,6 +180,10 @@ def _request(base_url: str, sampling_params: Mapping[str, Any], metadata: Mappin
     request |= {"base_url": session_url, "model": _model(), "sampling_params": dict(sampling_params)}
     if metadata.get("max_seq_len") is not None:
         request["max_seq_len"] = int(metadata["max_seq_len"])
+    for variable in ("SANDBOX_AUTO_STOP_MINUTES", "SANDBOX_AUTO_DELETE_MINUTES"):
+        minutes = _positive(variable, "the server's own lifetime of sandboxes holds")
+        if minutes is not None:
+            request[variable.lower()] = minutes
     if metadata.get("session_server_id") is not None:
         # Miles names the address inside its cluster; the agent server needs the one the agent calls.
         request["session_server_id"] = urlsplit(session_url).netloc
@@ -271,7 +277,7 @@ async def _slot() -> AsyncGenerator[None]:
 
     The cap is not the transport's, where waiting would use up the trial's own time and hold back /flush.
     """
-    cap = _connection_cap()
+    cap = _positive("AGENT_SERVER_MAX_CONNECTIONS", "connections are not capped")
     if cap is None:
         yield
         return
@@ -283,18 +289,19 @@ async def _slot() -> AsyncGenerator[None]:
         yield
 
 
-def _connection_cap() -> int | None:
-    raw = os.environ.get("AGENT_SERVER_MAX_CONNECTIONS", "").strip()
+def _positive(name: str, otherwise: str) -> int | None:
+    """The whole number that the variable holds; None where it is not set, or is none and that has been said."""
+    raw = os.environ.get(name, "").strip()
     if not raw:
         return None
     try:
-        cap = int(raw)
+        value = int(raw)
     except ValueError:
-        cap = 0
-    if cap < 1:
-        _warn_once(f"AGENT_SERVER_MAX_CONNECTIONS={raw} is not a positive whole number; connections are not capped")
+        value = 0
+    if value < 1:
+        _warn_once(f"{name}={raw} is not a positive whole number; {otherwise}")
         return None
-    return cap
+    return value
 
 
 def _seconds(name: str, default: float, *, least: float = 0.001) -> float:

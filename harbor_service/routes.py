@@ -10,6 +10,8 @@ from starlette.responses import JSONResponse
 
 from harbor_service import __version__
 from harbor_service.access import Access
+from harbor_service.environments import sandbox_lifetime
+from harbor_service.probe import ProbeRequest, ProbeResult, is_local_caller, probe
 from harbor_service.run_request import FlushRequest, RunRequest, TasksRequest
 from harbor_service.settings import Settings
 from harbor_service.shell_options import BadAgentOptions
@@ -18,7 +20,7 @@ from harbor_service.trial_runner import TrialRunner
 
 
 class Routes:
-    """POST /run, POST /flush, POST /tasks, GET /health."""
+    """POST /run, POST /flush, POST /tasks, POST /probe, GET /health."""
 
     def __init__(self, settings: Settings, runner: TrialRunner, desk: TrialDesk) -> None:
         self._settings = settings
@@ -39,7 +41,7 @@ class Routes:
                 body.instance_id,
                 body.agent_name,
                 body.owner,
-                lambda _: self._runner.run(folder, body.agent_name, agent),
+                lambda _: self._runner.run(folder, body, agent),
             )
         except DeskClosed as error:
             raise HTTPException(503, str(error)) from error
@@ -69,6 +71,12 @@ class Routes:
         missing, broken = await asyncio.to_thread(self._runner.tasks.check, body.instance_ids)
         return {"missing": missing, "broken": broken}
 
+    async def probe(self, body: ProbeRequest, connection: Request) -> ProbeResult:
+        """Whether this machine reaches a port of the caller's; without a token for callers on this machine only."""
+        if self._settings.token is None and not is_local_caller(connection):
+            raise HTTPException(403, "without a token /probe answers callers on this machine only; give --token-file")
+        return await probe(body)
+
     async def health(self) -> dict[str, Any]:
         """State and limits; times in seconds, `trial_timeout` is that of the longest task, null if it has no end."""
         tasks = await asyncio.to_thread(self._runner.tasks.summary)
@@ -85,6 +93,8 @@ class Routes:
             # TOML has infinity, JSON has not.
             "trial_timeout": whole if math.isfinite(whole) else None,
             "tasks": tasks.count,
+            "environment": settings.environment,
+            **sandbox_lifetime(settings.environment, settings.environment_options),
         }
 
     async def _end_on_hang_up(self, entry: Entry, connection: Request) -> None:
@@ -100,6 +110,7 @@ def make_app(settings: Settings, runner: TrialRunner, desk: TrialDesk) -> Any:
     app.add_api_route("/run", routes.run, methods=["POST"], response_model=None)
     app.add_api_route("/flush", routes.flush, methods=["POST"], response_model=None)
     app.add_api_route("/tasks", routes.tasks, methods=["POST"], response_model=None)
+    app.add_api_route("/probe", routes.probe, methods=["POST"], response_model=None)
     app.add_api_route("/health", routes.health, methods=["GET"], response_model=None)
     app.add_exception_handler(RequestValidationError, _malformed)
     return Access(app, settings.token, settings.admin_secret)

@@ -24,6 +24,8 @@ class RunRequest(BaseModel):
     session_server_id: str | None = None
     session_server_instance_id: str | int | None = None
     agent_options: dict[str, Any] | None = None
+    sandbox_auto_stop_minutes: int | None = Field(default=None, ge=1)
+    sandbox_auto_delete_minutes: int | None = Field(default=None, ge=1)
 
     @field_validator("agent_name")
     @classmethod

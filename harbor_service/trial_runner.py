@@ -16,6 +16,7 @@ from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
 from harbor_service.agents import agent_config
+from harbor_service.environments import with_lifetime
 from harbor_service.run_request import MODEL_FREE, RunRequest
 from harbor_service.task_store import TaskStore
 from harbor_service.verdict import verdict
@@ -47,13 +48,14 @@ class TrialRunner:
         """Harbor's agent configuration. Raises BadAgentOptions."""
         return agent_config(request, self.agent_options, self.agent_timeout, self.setup_timeout)
 
-    async def run(self, folder: Path, agent_name: str, agent: AgentConfig) -> Outcome:
+    async def run(self, folder: Path, request: RunRequest, agent: AgentConfig) -> Outcome:
         """Run one trial in `folder`'s task and judge it; only cancellation is raised."""
+        stop, delete = request.sandbox_auto_stop_minutes, request.sandbox_auto_delete_minutes
         config = TrialConfig(
             task=TaskConfig(path=folder),
             trials_dir=self.trials_dir,
             agent=agent,
-            environment=self.environment,
+            environment=with_lifetime(self.environment, stop, delete),
         )
         created = False
         try:
@@ -65,7 +67,7 @@ class TrialRunner:
         except Exception as error:  # agents, providers and hooks raise what they like; none may end the server
             _logger.warning("%s: %s", folder.name, error, exc_info=True)
             return await self._failed(folder, error, created)
-        return verdict(result, uses_model=agent_name not in MODEL_FREE)
+        return verdict(result, uses_model=request.agent_name not in MODEL_FREE)
 
     async def _failed(self, folder: Path, error: Exception, created: bool) -> Outcome:
         reason = None if created else await asyncio.to_thread(self.tasks.why_broken, folder)

@@ -26,6 +26,8 @@ SETTINGS = (
     "AGENT_TRIAL_TIMEOUT",
     "AGENT_SERVER_MAX_CONNECTIONS",
     "MILES_ROUTER_EXTERNAL_HOST",
+    "SANDBOX_AUTO_STOP_MINUTES",
+    "SANDBOX_AUTO_DELETE_MINUTES",
     "HARBOR_ADMIN_SECRET",
     "HARBOR_ADMIN_SECRET_FILE",
 )
@@ -146,6 +148,17 @@ async def test_a_token_that_cannot_be_read_is_a_named_discard(
     outcome = await run()
     assert (outcome["exit_status"], outcome["discard"]) == ("RequestRejected", True)
     assert not server.requests
+
+
+async def test_the_lifetime_of_sandboxes_goes_with_the_request(
+    server: AgentServerStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_AUTO_STOP_MINUTES", "150")
+    monkeypatch.setenv("SANDBOX_AUTO_DELETE_MINUTES", "a day")
+    await run()
+    (request,) = server.requests
+    assert request.body["sandbox_auto_stop_minutes"] == 150
+    assert "sandbox_auto_delete_minutes" not in request.body
 
 
 @pytest.mark.parametrize("bad", [{"x": {1, 2}}, {"x": float("nan")}, {"max_seq_len": "many"}])

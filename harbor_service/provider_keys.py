@@ -1,0 +1,29 @@
+"""Keys of sandbox providers from files, so that no command line and no process list shows them."""
+
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Final
+
+from harbor_service.settings import BadSetting
+
+# What the providers' own libraries read from this process' environment; no sandbox ever sees it.
+PROVIDER_KEYS: Final = ("DAYTONA_API_KEY", "E2B_API_KEY", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET")
+
+
+def load_provider_keys(environ: MutableMapping[str, str]) -> None:
+    """Fill each key that is not set from the file that `<NAME>_FILE` names.
+
+    Raises:
+        BadSetting: a file that cannot be read or holds no key.
+    """
+    for name in PROVIDER_KEYS:
+        path = environ.get(f"{name}_FILE")
+        if not path or environ.get(name):
+            continue
+        try:
+            key = Path(path).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadSetting(f"{name}_FILE={path} cannot be read: {error}") from error
+        if not key or not key.isprintable():
+            raise BadSetting(f"{name}_FILE={path} holds no key")
+        environ[name] = key
