@@ -1,0 +1,1 @@
+"""Stand-in for the package sglang, which needs GPUs: nothing but its name."""
