@@ -25,6 +25,9 @@ class Finding:
     way_out: str = ""
 
 
+type Check = Callable[[], Finding | list[Finding]]
+
+
 def ok(check: str, sentence: str) -> Finding:
     return Finding(check, Status.OK, sentence)
 
@@ -37,10 +40,14 @@ def failure(check: str, sentence: str, way_out: str) -> Finding:
     return Finding(check, Status.FAILURE, sentence, way_out)
 
 
-def run_checks(checks: Sequence[Callable[[], Finding]]) -> list[Finding]:
+def run_checks(checks: Sequence[Check]) -> list[Finding]:
     """In the order given. A check that raises is a defect of the check and ends the launcher."""
     with ThreadPoolExecutor(max_workers=max(1, len(checks))) as pool:
-        return [future.result() for future in [pool.submit(check) for check in checks]]
+        answers = [future.result() for future in [pool.submit(check) for check in checks]]
+    findings: list[Finding] = []
+    for answer in answers:
+        findings += [answer] if isinstance(answer, Finding) else answer
+    return findings
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
@@ -48,3 +55,9 @@ def print_findings(findings: Iterable[Finding]) -> None:
     for finding in findings:
         way_out = f"; {finding.way_out}" if finding.way_out else ""
         print(f"{finding.status:>8}  {finding.check}: {finding.sentence}{way_out}", file=sys.stderr)
+
+
+def first_three(names: Sequence[str]) -> str:
+    """`a, b, c and 4 more`."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

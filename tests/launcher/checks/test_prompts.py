@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from launcher.checks.prompts import check_prompts, read_instance_ids
+from launcher.preflight import Status
+
+
+def task(root: Path, name: str) -> None:
+    (root / name).mkdir(parents=True)
+    (root / name / "task.toml").write_text("")
+
+
+def test_prompts_with_their_tasks_pass(rows: Callable[..., Path], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        task(tmp_path / "tasks", name)
+    assert check_prompts(rows("a", "b"), tmp_path / "tasks", 2).status is Status.OK
+
+
+def test_tasks_that_are_the_agent_servers_are_not_looked_for_here(rows: Callable[..., Path]) -> None:
+    assert check_prompts(rows("a", "b"), None, 2).status is Status.OK
+
+
+def test_fewer_prompts_than_a_batch_fail_with_both_numbers(rows: Callable[..., Path]) -> None:
+    finding = check_prompts(rows("a", "b", "c"), None, 4)
+    assert finding.status is Status.FAILURE
+    assert "3 prompts, a batch takes 4" in finding.sentence
+    assert "--rollout-batch-size 3" in finding.way_out
+
+
+def test_prompts_without_their_tasks_fail_by_name(rows: Callable[..., Path], tmp_path: Path) -> None:
+    task(tmp_path / "tasks", "a")
+    finding = check_prompts(rows("a", "lost"), tmp_path / "tasks", 1)
+    assert finding.status is Status.FAILURE
+    assert "1 of 2 tasks" in finding.sentence and "lost" in finding.sentence
+
+
+def test_a_missing_task_folder_fails(rows: Callable[..., Path], tmp_path: Path) -> None:
+    finding = check_prompts(rows("a"), tmp_path / "none", 1)
+    assert finding.status is Status.FAILURE
+    assert "not a folder" in finding.sentence
+
+
+def test_a_bad_prompt_file_fails_and_has_no_ids(tmp_path: Path) -> None:
+    assert check_prompts(tmp_path / "none.jsonl", None, 1).status is Status.FAILURE
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    assert check_prompts(tmp_path / "bad.jsonl", None, 1).status is Status.FAILURE
+    assert read_instance_ids(tmp_path / "bad.jsonl") == ()
+
+
+def test_an_instance_id_that_comes_twice_fails(rows: Callable[..., Path]) -> None:
+    finding = check_prompts(rows("a", "b", "a"), None, 1)
+    assert finding.status is Status.FAILURE
+    assert "'a' is on line 1 already" in finding.sentence
+
+
+def test_instance_ids_are_those_of_every_row(rows: Callable[..., Path]) -> None:
+    assert read_instance_ids(rows("a", "b")) == ("a", "b")
