@@ -17,7 +17,10 @@ METAVARS: Mapping[str, str] = {"extra_env_vars": "NAME=VALUE ...", "families": "
 
 # Plain switches: off everywhere, so a --no-... twin would only lengthen the help (and read --no-no-wait).
 SWITCHES = frozenset(
-    {"dry_run", "preflight_only", "skip_preflight", "no_wait", "resume", "skip_prepare", "full_finetune"}
+    {
+        *("dry_run", "preflight_only", "skip_preflight", "no_wait", "resume", "skip_prepare", "full_finetune"),
+        *("rollout_fp8", "experts_shared_outer_loras"),
+    }
 )
 
 
@@ -49,13 +52,21 @@ def fields_of(group: type) -> Iterator[tuple[str, Any, str]]:
 
 
 def parse(
-    program: str, description: str, options: type, engines: Sequence[EngineRules], argv: Sequence[str]
+    program: str,
+    description: str,
+    options: type,
+    engines: Sequence[EngineRules],
+    argv: Sequence[str],
+    lacks: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Values by option name, of the options given.
+    """Values by option name, of the options given. `lacks`: options of other launchers, and why this one has not.
 
     Exits with 0 after --help and with 2, naming near misses, on anything that is not an option of this launcher.
     """
     _refuse_wandb_key(argv)
+    for option, reason in (lacks or {}).items():
+        if any(_name(item) == flag(option) for item in argv):
+            raise OptionsError(f"{flag(option)} is not an option of {program}: {reason}")
     spec: dict[str, Any] = {}
     off: dict[str, dict[str, bool]] = {}
     for group_name, group in groups_of(options):
@@ -90,11 +101,15 @@ def parse(
 def _refuse_wandb_key(argv: Sequence[str]) -> None:
     # Before tyro sees it: its error text would repeat the key.
     for item in argv:
-        if item.split("=", 1)[0].replace("_", "-") == "--wandb-key":
+        if _name(item) == "--wandb-key":
             raise OptionsError(
                 "--wandb-key is refused, a key on the command line is visible to everyone on the machine; "
                 "set WANDB_API_KEY in the environment of the workers or run `wandb login` there (netrc)"
             )
+
+
+def _name(item: str) -> str:
+    return item.split("=", 1)[0].replace("_", "-")
 
 
 def _defaults_hint(option: str, engines: Sequence[EngineRules]) -> str:
@@ -108,13 +123,15 @@ def _defaults_hint(option: str, engines: Sequence[EngineRules]) -> str:
 
 
 def _knows(option: str, engine: EngineRules) -> bool:
-    return option in engine.defaults or option in engine.refused
+    return option in engine.defaults or option in engine.refused or option in engine.derived
 
 
 def _default_in_words(option: str, engine: EngineRules) -> str:
     if option in engine.refused:
         return "refused"
-    return engine.shown.get(option, _shown(engine.defaults[option]))
+    if option in engine.shown:
+        return engine.shown[option]
+    return _shown(engine.derived[option](engine.defaults) if option in engine.derived else engine.defaults[option])
 
 
 def _shown(value: object) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from tasks.families import EASY
 
@@ -17,6 +17,11 @@ class EngineRules:
     environment: Mapping[str, tuple[str, ...]]  # option -> variables that stand in for it, first set one wins
     refused: Mapping[str, str]  # option -> why, and the way out
     shown: Mapping[str, str]  # option -> its default in words, where the value says too little
+    paths: frozenset[str] = frozenset()  # options that name files, handed on as absolute paths
+    # option -> its default from the values of others
+    derived: Mapping[str, Callable[[Mapping[str, object]], object]] = field(
+        default_factory=dict[str, Callable[[Mapping[str, object]], object]]
+    )
 
 
 # Meaning the same whatever runs behind them.
@@ -39,10 +44,28 @@ SHARED_DEFAULTS: Mapping[str, object] = {
     "wandb_team": None,
 }
 
+# The recipes' values that no launcher changes; paths are those of the public Miles container.
+MILES_DEFAULTS: Mapping[str, object] = {
+    **SHARED_DEFAULTS,
+    "num_gpus_per_node": 8,
+    "megatron_path": "/root/Megatron-LM",
+    "miles_path": "/root/miles",
+    "train_script": None,
+    "session_server_port": 30000,
+    "session_server_workers": 32,
+    "sglang_router_port": 31000,
+    "rollout_max_response_len": 8192,
+    "harbor_tasks_dir": "/root/harbor_tasks",
+    "wandb_project": "my-wandb-project",
+    "use_prometheus": True,
+    "prometheus_port": 9090,
+}
+
 MILES_ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
     "num_nodes": ("SLURM_JOB_NUM_NODES",),
     "ray_address": ("RAY_ADDRESS",),
     "miles_host_ip": ("MILES_HOST_IP",),
+    "session_server_external_host": ("MILES_ROUTER_EXTERNAL_HOST",),
     "agent_server_url": ("AGENT_SERVER_URL", "SWE_AGENT_URL"),
     "agent_model_name": ("AGENT_MODEL_NAME",),
     "harbor_tasks_dir": ("HARBOR_TASKS_DIR",),
@@ -50,6 +73,19 @@ MILES_ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
     "wandb_team": ("WANDB_TEAM",),
 }
 
+MILES_PATHS = frozenset(
+    {
+        *("megatron_path", "miles_path", "train_script", "base_dir", "hf_checkpoint", "ref_load"),
+        *("fp8_rollout_checkpoint", "save_dir", "load_dir", "save_traces_dir", "prompt_data", "harbor_tasks_dir"),
+        "offload_train_disk_dir",
+    }
+)
+
+MILES_DERIVED: Mapping[str, Callable[[Mapping[str, object]], object]] = {
+    "prometheus_run_name": lambda values: values["wandb_run_name"],
+}
+
+_OF_MILES = ("train_script", "session_server_port", "session_server_workers", "sglang_router_port")
 _ONE_PROCESS = "the local engine is one process on this machine"
 _OWN_TRAINER = "the local engine trains with PyTorch"
 _NO_EXPORTER = "the local engine exports no metrics to Prometheus"
@@ -60,8 +96,6 @@ LOCAL = EngineRules(
         **SHARED_DEFAULTS,
         "num_nodes": 1,
         "num_gpus_per_node": None,
-        "megatron_path": None,
-        "miles_path": None,
         "hf_checkpoint": None,
         "save_dir": None,
         "save_traces_dir": None,
@@ -120,6 +154,7 @@ LOCAL = EngineRules(
         "model_name": f"{_OWN_TRAINER}; name the model with --hf-checkpoint",
         "megatron_path": f"{_OWN_TRAINER}, not with Megatron; leave it out",
         "miles_path": "the local engine runs without Miles; leave it out",
+        **dict.fromkeys(_OF_MILES, "the local engine runs without Miles; leave it out"),
         "ref_load": "the local engine's reference is the checkpoint itself (adapter off); leave it out",
         "skip_prepare": "the local engine converts no checkpoint; leave it out",
         "ray_address": f"{_ONE_PROCESS} and starts no Ray job; leave it out",

@@ -20,6 +20,8 @@ OPTION_OF_VARIABLE: Mapping[str, str] = {
     "AGENT_MODEL_NAME": "--agent-model-name",
     "HARBOR_TASKS_DIR": "--harbor-tasks-dir",
     "MILES_HOST_IP": "--miles-host-ip",
+    "MAX_CONSECUTIVE_DISCARDS": "--max-consecutive-discards",
+    "TRACES_DIR": "--save-traces-dir",
 }
 
 

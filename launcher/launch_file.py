@@ -1,6 +1,9 @@
-"""The plan kept beside the run, secrets left out."""
+"""What is written beside a run before it starts: its plan, secrets left out, and files that its arguments name."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
 
 from disk.atomic_file import atomic_file
 from launcher.errors import PreflightError
@@ -9,9 +12,15 @@ from launcher.plan import Plan
 
 def write_launch_files(plan: Plan) -> None:
     """Writes `<save-dir>/launch/<run-id>.json` and `<traces>/launch.json`, each whole or not at all."""
-    for path in plan.launch_files():
+    write_texts({str(path): f"{plan.as_json()}\n" for path in plan.launch_files()})
+
+
+def write_texts(texts: Mapping[str, str]) -> None:
+    """`texts` by path; each file is whole or not there. Raises PreflightError."""
+    for name, text in texts.items():
+        path = Path(name)
         try:
             with atomic_file(path) as file:
-                file.write(f"{plan.as_json()}\n".encode())
+                file.write(text.encode())
         except OSError as error:
             raise PreflightError(f"{path} cannot be written ({error.strerror}); name another --save-dir") from error

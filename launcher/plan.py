@@ -55,8 +55,10 @@ class Plan:
         """For a person to copy; nothing is ever started from it."""
         return shlex.join((*self.entrypoint, *self.arguments))
 
-    def launch_files(self) -> tuple[Path, Path]:
-        return Path(self.files["launch"]), Path(self.files["traces"]) / "launch.json"
+    def launch_files(self) -> tuple[Path, ...]:
+        """Beside the checkpoints, and beside the dumps where there are any."""
+        traces = self.files.get("traces")
+        return Path(self.files["launch"]), *((Path(traces) / "launch.json",) if traces else ())
 
 
 def option_arguments(options: CommonOptions, without: Set[str]) -> tuple[str, ...]:
@@ -84,6 +86,12 @@ def _arguments(name: str, value: object) -> list[str]:
     return [flag(name), str(value)]
 
 
+def _readable(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {part}" for name, part in cast(Mapping[str, object], value).items())
+    return str(value)
+
+
 def print_plan(plan: Plan, form: str) -> None:
     """`json`: one object and nothing else on standard output; `table`: for reading."""
     if form == "json":
@@ -100,6 +108,6 @@ def print_plan(plan: Plan, form: str) -> None:
     table.add_column(overflow="fold")
     table.add_row("command", plan.command())
     for part in ("environment", "placement", "ports", "files", "memory"):
-        table.add_row(part, "\n".join(f"{name}: {value}" for name, value in content[part].items()))
+        table.add_row(part, "\n".join(f"{name}: {_readable(value)}" for name, value in content[part].items()))
     table.add_row("notes", "\n".join(plan.notes))
     Console(highlight=False, markup=False).print(table)

@@ -10,6 +10,7 @@ from launcher.cli import fields_of, flag, groups_of
 from launcher.engines import EngineRules
 from launcher.errors import OptionsError
 from launcher.options import CommonOptions
+from launcher.paths import absolute, model_location
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ def resolve[T: CommonOptions](
     options: type[T], given: Mapping[str, Any], engines: Mapping[str, EngineRules], environment: Mapping[str, str]
 ) -> Resolved[T]:
     """Raises OptionsError for an option that the chosen engine refuses, by name, with reason and way out."""
-    engine = engines[str(given.get("engine", next(iter(engines))))]
+    engine = _engine(str(given.get("engine", next(iter(engines)))), engines)
     values: dict[str, Any] = dict(engine.defaults)
     types = {name: hint for _, group in groups_of(options) for name, hint, _ in fields_of(group)}
     from_environment: dict[str, str] = {}
@@ -37,11 +38,25 @@ def resolve[T: CommonOptions](
     for option, value in given.items():
         if option in engine.refused:
             raise OptionsError(f"{flag(option)} with --engine {engine.name}: {engine.refused[option]}")
-        if option not in values:
+        if option not in values and option not in engine.derived:
             raise OptionsError(f"{flag(option)} is not an option of --engine {engine.name} here; leave it out")
         values[option] = _split(value) if option in ("families", "target_modules") else value
+    for option, derive in engine.derived.items():
+        if option not in given and option not in from_environment:
+            values[option] = derive(values)
+    for option in engine.paths & values.keys():
+        values[option] = _path(option, values[option])
     groups = {name: _build(group, values) for name, group in groups_of(options)}
     return Resolved(options(**groups), frozenset(given), from_environment)
+
+
+def _engine(name: str, engines: Mapping[str, EngineRules]) -> EngineRules:
+    if name not in engines:
+        raise OptionsError(
+            f"--engine {name} is not in this launcher; `python run.py --engine {name}` rehearses the same data, agent "
+            "function, agent server and verifiers on this machine"
+        )
+    return engines[name]
 
 
 def _build(group: type, values: Mapping[str, Any]) -> Any:
@@ -60,6 +75,15 @@ def _typed(hint: Any, variable: str, text: str) -> Any:
                 f"{variable}={text!r} in the environment is not a whole number; unset or correct it"
             ) from None
     return text
+
+
+def _path(option: str, value: Any) -> Any:
+    """Absolute; `disabled` traces, hub ids and what is not given stay as they are."""
+    if not isinstance(value, str) or not value or (option == "save_traces_dir" and value == "disabled"):
+        return value
+    if option in ("hf_checkpoint", "fp8_rollout_checkpoint"):
+        return model_location(value)
+    return str(absolute(value))
 
 
 def _split(items: tuple[str, ...]) -> tuple[str, ...]:

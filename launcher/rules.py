@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
+import re
 
-from launcher.cli import flag
+from launcher.cli import flag, groups_of
 from launcher.errors import OptionsError
-from launcher.options import Agent, CommonOptions, Job, Local, Lora, Rollout
+from launcher.options import Agent, CommonOptions, Job, Local, Lora, Machines, MilesInstall, Rollout, Tracking
 from launcher.secrets import validate_url
+
+_HIGHEST_PORT = 65535
+_HOST_NAME = re.compile(
+    r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?\Z"
+)
 
 
 def validate(options: CommonOptions) -> None:
@@ -20,12 +27,19 @@ def validate(options: CommonOptions) -> None:
     if options.agent.agent_server_url is not None:
         validate_url("--agent-server-url", options.agent.agent_server_url)
     validate_model_name_is_one_word(options.agent)
-    if options.lora is not None:
-        validate_dropout_is_a_probability(options.lora)
-    if options.local is not None:
-        validate_local_numbers(options.local)
-        validate_kl_has_a_reference(options.local)
-        validate_lock_step_fits(options.rollout, options.local)
+    for name, _ in groups_of(type(options)):
+        group = getattr(options, name)
+        if isinstance(group, Lora):
+            validate_adapter(group)
+        if isinstance(group, MilesInstall):
+            gpus = options.machines.num_gpus_per_node
+            _require(gpus is not None and gpus > 0, "num_gpus_per_node", gpus, "at least 1")
+            validate_addresses(options.machines)
+            validate_ports(group, options.tracking)
+        if isinstance(group, Local):
+            validate_local_numbers(group)
+            validate_kl_has_a_reference(group)
+            validate_lock_step_fits(options.rollout, group)
 
 
 def validate_one_way_to_stop_early(job: Job) -> None:
@@ -57,8 +71,6 @@ def validate_sizes_are_positive(options: CommonOptions) -> None:
         "lr": options.rollout.lr,
         "max_consecutive_discards": options.job.max_consecutive_discards,
     }
-    if options.lora is not None:
-        sizes |= {"lora_rank": options.lora.lora_rank, "lora_alpha": options.lora.lora_alpha}
     for name, value in sizes.items():
         _require(value > 0 and math.isfinite(value), name, value, "a positive number")
 
@@ -94,10 +106,53 @@ def validate_model_name_is_one_word(agent: Agent) -> None:
         raise OptionsError(f"--agent-model-name {agent.agent_model_name!r} is empty or has spaces; documented: model")
 
 
-def validate_dropout_is_a_probability(lora: Lora) -> None:
+def validate_adapter(lora: Lora) -> None:
+    for name in ("lora_rank", "lora_alpha"):
+        value = getattr(lora, name)
+        _require(value > 0, name, value, "a positive number")
     _require(0 <= lora.lora_dropout < 1, "lora_dropout", lora.lora_dropout, "from 0 to below 1")
     if not lora.target_modules:
         raise OptionsError("--target-modules names no module; name some, or all-linear")
+
+
+def validate_addresses(machines: Machines) -> None:
+    """The router parses what the services bind as a number; agents put a port of their own behind the host."""
+    ip, host = machines.miles_host_ip, machines.session_server_external_host
+    if ip is not None and not _is_address(ip):
+        raise OptionsError(
+            f"--miles-host-ip {ip!r} is not a numeric address, and the router takes no other; pass the address that "
+            "the name resolves to, or 0.0.0.0 for all"
+        )
+    if host is not None and not (_HOST_NAME.match(host) or _is_address(host)):
+        raise OptionsError(
+            f"--session-server-external-host {host!r} is not a host; pass a name or an address alone, without http:// "
+            "and without a port (each session server adds its own)"
+        )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def validate_ports(miles: MilesInstall, tracking: Tracking) -> None:
+    """Each in range, and no two services on one."""
+    _require(miles.session_server_workers > 0, "session_server_workers", miles.session_server_workers, "at least 1")
+    first, count = miles.session_server_port, miles.session_server_workers
+    taken = {first + n: f"session server {n} (--session-server-port {first})" for n in range(count)}
+    ports = {"sglang_router_port": miles.sglang_router_port}
+    if tracking.use_prometheus and tracking.prometheus_port is not None:
+        ports["prometheus_port"] = tracking.prometheus_port
+    _require(first >= 1024 and first + count - 1 <= _HIGHEST_PORT, "session_server_port", first,
+             f"such that {count} ports from it on lie between 1024 and {_HIGHEST_PORT}")  # fmt: skip
+    for name, port in ports.items():
+        _require(1024 <= port <= _HIGHEST_PORT, name, port, f"between 1024 and {_HIGHEST_PORT}")
+        if port in taken:
+            raise OptionsError(f"{flag(name)} {port} is also the port of {taken[port]}; choose another")
+        taken[port] = flag(name)
 
 
 def validate_local_numbers(local: Local) -> None:

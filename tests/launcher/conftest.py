@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-import run
 from launcher.errors import with_exit_code
-from launcher.resolve import Resolved, resolve
-from launcher.rules import validate
+from launcher.resolve import Resolved
+from tests.launcher.miles.launchers import launcher
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,13 @@ class Answer:
 def launch(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Answer]:
-    """run.py with an environment of its own, in an empty folder; nothing but --dry-run and refusals gets here."""
+    """A launcher (run.py) with an environment of its own, in an empty folder, for --dry-run and refusals."""
     monkeypatch.chdir(tmp_path)
 
-    def call(*argv: str, **environment: str) -> Answer:
+    def call(*argv: str, script: str = "sync", **environment: str) -> Answer:
+        chosen = launcher(script)
         try:
-            code = with_exit_code("run.py", lambda: run.run(argv, environment))
+            code = with_exit_code(chosen.program, lambda: chosen.run(argv, environment))
         except SystemExit as stop:
             code = int(stop.code or 0)
         captured = capsys.readouterr()
@@ -50,11 +50,8 @@ def plan_of(launch: Callable[..., Answer]) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def options_of() -> Callable[..., Resolved[run.Options]]:
-    def call(*argv: str, **environment: str) -> Resolved[run.Options]:
-        given = run.parse("run.py", "", run.Options, tuple(run.ENGINES.values()), argv)
-        resolved = resolve(run.Options, given, run.ENGINES, environment)
-        validate(resolved.options)
-        return resolved
+def options_of() -> Callable[..., Resolved[Any]]:
+    def call(*argv: str, script: str = "sync", **environment: str) -> Resolved[Any]:
+        return launcher(script).resolved(argv, environment)
 
     return call

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from launcher.cli import fields_of, groups_of
+from tests.launcher.miles.launchers import SCRIPTS
 
 ROOT = Path(__file__).parents[2]
 TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "recipe_table.json").read_text())
@@ -32,11 +33,14 @@ def flat(options: object) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.parametrize(("column", "argv"), [("run.py", ()), ("local", ("--engine", "local"))])
-def test_an_option_not_given_takes_the_default_of_the_engine(
-    options_of: Callable[..., Any], column: str, argv: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("column", "script", "argv"),
+    [("sync", "sync", ()), ("local", "sync", ("--engine", "local")), ("async", "async", ()), ("lora", "lora", ())],
+)
+def test_an_option_not_given_takes_the_default_of_the_launcher_and_its_engine(
+    options_of: Callable[..., Any], column: str, script: str, argv: tuple[str, ...]
 ) -> None:
-    values = json.loads(json.dumps(flat(options_of(*argv).options)))
+    values = json.loads(json.dumps(flat(options_of(*argv, script=script).options)))
     assert {name: values[name] for name in TABLE[column]} == TABLE[column]
 
 
@@ -103,17 +107,48 @@ def test_a_wandb_key_is_refused_and_never_repeated(launch: Callable[..., Any], a
     assert "canary" not in answer.err + answer.out
 
 
-def test_the_miles_engine_says_where_to_rehearse(launch: Callable[..., Any]) -> None:
-    answer = launch()
+@pytest.mark.parametrize(
+    ("script", "flags"), [(script, flags) for script, all_of in TABLE["lacked"].items() for flags in all_of]
+)
+def test_an_option_of_another_launcher_is_refused_by_name(launch: Callable[..., Any], script: str, flags: str) -> None:
+    answer = launch("--dry-run", *flags.split(), script=script)
     assert answer.code == 2
-    assert "--engine local" in answer.err
+    assert flags.split()[0] in answer.err
 
 
-def test_help_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize("script", ["async", "lora"])
+def test_a_launcher_that_cannot_be_rehearsed_says_which_one_can(launch: Callable[..., Any], script: str) -> None:
+    answer = launch("--engine", "local", script=script)
+    assert answer.code == 2
+    assert "python run.py --engine local" in answer.err
+
+
+def test_names_not_given_follow_the_model_name_and_the_base_folder(options_of: Callable[..., Any]) -> None:
+    sync = flat(options_of("--base-dir", "/data", "--model-name", "M", "--wandb-run-name", "r").options)
+    assert (sync["hf_checkpoint"], sync["ref_load"]) == ("zai-org/M", "/data/M_torch_dist")
+    assert sync["prometheus_run_name"] == "r"
+    overlapped = flat(options_of("--model-name", "M", "--ref-load", "/r", script="async").options)
+    assert (overlapped["hf_checkpoint"], overlapped["ref_load"]) == ("/models/zai-org/M", "/r")
+
+
+def test_files_of_a_cluster_run_become_absolute_and_hub_ids_stay(
+    options_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = flat(options_of("--save-dir", "s/", "--prompt-data", "p.jsonl", "--hf-checkpoint", "org/model").options)
+    assert values["save_dir"] == str(tmp_path / "s")
+    assert values["prompt_data"] == str(tmp_path / "p.jsonl")
+    assert values["hf_checkpoint"] == "org/model"
+    (tmp_path / "org" / "model").mkdir(parents=True)
+    assert flat(options_of("--hf-checkpoint", "org/model").options)["hf_checkpoint"] == str(tmp_path / "org" / "model")
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values())
+def test_help_imports_nothing_heavy(script: str) -> None:
     code = (
-        "import sys, run\n"
-        "sys.argv = ['run.py', '--help']\n"
-        "try:\n    run.main()\n"
+        "import runpy, sys\n"
+        f"sys.argv = [{script!r}, '--help']\n"
+        "try:\n    runpy.run_path(sys.argv[0], run_name='__main__')\n"
         "except SystemExit as stop:\n    assert stop.code in (0, None)\n"
         "heavy = {'torch', 'ray', 'miles', 'harbor', 'transformers', 'litellm', 'wandb'} & set(sys.modules)\n"
         "print('HEAVY', sorted(heavy))\n"

@@ -1,0 +1,50 @@
+"""What every launcher does: parse, resolve, check the rules, and hand over to the engine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from launcher.cli import parse
+from launcher.engines import EngineRules
+from launcher.errors import with_exit_code
+from launcher.miles.recipe import Build, FindStart
+from launcher.options import CommonOptions
+from launcher.resolve import Resolved, resolve
+from launcher.rules import validate
+
+
+@dataclass(frozen=True)
+class Launcher[T: CommonOptions]:
+    """A launcher as its script declares it. `engines` lists the default one first."""
+
+    program: str
+    description: str
+    options: type[T]
+    engines: Mapping[str, EngineRules]
+    recipe: Build[T]
+    find_start: FindStart[T]
+    lacks: Mapping[str, str] = field(default_factory=dict[str, str])  # option of another launcher -> why not here
+    rehearse: Callable[[str, Resolved[T], Mapping[str, str]], int] | None = None
+
+    def resolved(self, argv: Sequence[str], environment: Mapping[str, str]) -> Resolved[T]:
+        """Raises OptionsError; exits with 0 after --help, with 2 on an unknown flag."""
+        given = parse(self.program, self.description, self.options, tuple(self.engines.values()), argv, self.lacks)
+        resolved = resolve(self.options, given, self.engines, environment)
+        validate(resolved.options)
+        return resolved
+
+    def run(self, argv: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Exit code per `ExitCode`. Raises LauncherError."""
+        resolved = self.resolved(argv, environment)
+        if resolved.options.job.engine == "local" and self.rehearse is not None:
+            return self.rehearse(self.program, resolved, environment)
+        # Only now: what plans and submits takes longer to import than --help may take.
+        from launcher.miles.launch import launch
+
+        return launch(self.program, resolved, self.recipe, self.find_start, environment)
+
+    def main(self) -> int:
+        return with_exit_code(self.program, lambda: self.run(sys.argv[1:], os.environ))

@@ -1,0 +1,180 @@
+"""Preflight of `--engine miles`: which checks concern a plan, and on which machine each runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from launcher.checks.agent_server import check_agent_server, check_tasks
+from launcher.checks.key_files import check_no_secrets, key_files
+from launcher.checks.network import check_external_host
+from launcher.checks.node import CheckpointSpec, NodeSpec, ReferenceSpec, WayBackSpec, check_node
+from launcher.checks.node_report import SPEC_VARIABLE, parse_findings
+from launcher.checks.prompts import check_prompts, read_instance_ids
+from launcher.errors import PreflightError
+from launcher.miles.job_environment import OWN_FOLDER
+from launcher.miles.memory import GIB
+from launcher.miles.miles_plan import miles_install
+from launcher.miles.recipe import Recipe
+from launcher.options import CommonOptions
+from launcher.plan import Plan
+from launcher.preflight import Check, Finding, Status, failure, ok, print_findings, run_checks, warning
+from launcher.ray_jobs.cluster import cluster
+from launcher.ray_jobs.job import JobSpec, job_output
+
+# Of the job's driver and workers; what they import beside these comes with them.
+MODULES = ("miles", "megatron.core", "sglang", "httpx")
+_NODES_SECONDS = 90.0
+_CHECKPOINTS_AT_ONCE = 2  # one stays whole while the next is written; more are the user's to clear away
+
+
+def preflight(
+    plan: Plan, recipe: Recipe, options: CommonOptions, environment: Mapping[str, str], address: str | None
+) -> None:
+    """Prints what was found. `address` is that of a Ray cluster that runs already, None where a head is started here.
+
+    Raises PreflightError when a check failed.
+    """
+    spec = node_spec(plan, recipe, options)
+    checks: list[Check] = [
+        lambda: check_no_secrets((*plan.entrypoint, *plan.arguments), plan.environment),
+        lambda: check_memory(plan),
+        lambda: check_rows(Path(plan.files["prompt_data"]), options.rollout.rollout_batch_size, address is not None),
+        lambda: check_service(plan, recipe, options),
+        lambda: check_machines(plan, spec, recipe.layout.nodes, address, environment),
+    ]
+    host = options.machines.session_server_external_host
+    if host is not None:
+        checks.append(lambda: check_external_host(host, plan.environment["AGENT_SERVER_URL"]))
+    findings = run_checks(checks)
+    failed = sum(finding.status is Status.FAILURE for finding in findings)
+    shown = options.job.preflight_only or failed
+    print_findings(findings if shown else [finding for finding in findings if finding.status is not Status.OK])
+    if failed:
+        raise PreflightError(f"{failed} of {len(findings)} checks failed; nothing was started")
+
+
+def node_spec(plan: Plan, recipe: Recipe, options: CommonOptions) -> NodeSpec:
+    """What each machine of the run must offer."""
+    miles, shape, conversion = miles_install(options), recipe.shape, recipe.conversion
+    environment, ports = plan.environment, plan.ports
+    agent_server = environment["AGENT_SERVER_URL"]
+    sessions = (ports["session_server"], ports["session_server_last"])
+    rollout = plan.memory["rollout_gib_per_gpu"]["static"]
+    trainer = plan.memory.get("trainer_gib_per_gpu", {"total": 0.0})["total"]
+    driver = "--train-script" if miles.train_script else "driver in --miles-path"
+    checkpoints = plan.memory["checkpoints"]
+    saved = min(_CHECKPOINTS_AT_ONCE, checkpoints["count"]) * checkpoints["gib_each"]
+    return NodeSpec(
+        repository=str(OWN_FOLDER),
+        paths={
+            "--miles-path": str(miles.miles_path),
+            "--megatron-path": str(miles.megatron_path),
+            driver: plan.entrypoint[-1],
+            "--prompt-data": plan.files["prompt_data"],
+        },
+        modules=MODULES,
+        search_path=tuple(environment["PYTHONPATH"].split(os.pathsep)),
+        checkpoints=tuple(
+            CheckpointSpec(option, checkpoint, shape.name, shape.hf_fields)
+            for option, checkpoint in recipe.checkpoints.items()
+        ),
+        reference=(
+            ReferenceSpec(conversion.folder, not conversion.skipped, shape.name, shape.hf_fields)
+            if conversion is not None
+            else None
+        ),
+        key_files={name: str(path) for name, path in key_files(environment).items()},
+        writable={"--save-dir": plan.files["save"]} | ({"--save-traces-dir": recipe.traces} if recipe.traces else {}),
+        save_dir=plan.files["save"],
+        save_bytes=int(saved * GIB),
+        offload_dir=recipe.offload.folder if recipe.offload is not None else None,
+        offload_bytes=int(recipe.offload.gib_per_node * GIB) if recipe.offload is not None else 0,
+        nodes=recipe.layout.nodes,
+        gpus=recipe.layout.gpus_per_node,
+        gib_per_gpu=max(rollout, trainer),
+        ports={
+            "session servers": sessions,
+            "router": (ports["router"], ports["router"]),
+            **({"Prometheus": (ports["prometheus"], ports["prometheus"])} if "prometheus" in ports else {}),
+        },
+        agent_server_url=agent_server,
+        way_back=WayBackSpec(
+            *sessions,
+            bind_host=options.machines.miles_host_ip or "0.0.0.0",
+            external_host=options.machines.session_server_external_host,
+            agent_server_url=agent_server,
+            token_file=environment.get("AGENT_SERVER_TOKEN_FILE"),
+        ),
+        wandb="--use-wandb" in plan.arguments,
+    )
+
+
+def check_memory(plan: Plan) -> Finding:
+    """The plan's own estimate."""
+    if plan.memory["fits"]:
+        return ok("memory", plan.memory["verdict"])
+    return failure(
+        "memory", plan.memory["verdict"], "use more GPUs, shorter sessions (--max-seq-len), or fewer at a time"
+    )
+
+
+def check_rows(rows: Path, batch: int, elsewhere: bool) -> Finding:
+    """Where the rows lie with a cluster only, its nodes look whether the file is there."""
+    if elsewhere and not rows.exists():
+        return warning("prompt data", f"{rows} is not on this machine, so its rows are not checked", "launch on a node")
+    return check_prompts(rows, None, batch)
+
+
+def check_service(plan: Plan, recipe: Recipe, options: CommonOptions) -> list[Finding]:
+    """The agent server, and its tasks against the prompts'."""
+    url, environment = plan.environment["AGENT_SERVER_URL"], plan.environment
+    trials = options.rollout.rollout_batch_size * options.rollout.n_samples_per_prompt
+    lifetime = recipe.sandboxes
+    minutes = (lifetime.auto_stop, lifetime.auto_delete) if lifetime is not None else None
+    findings = check_agent_server(url, trials, recipe.most_in_flight, environment, minutes)
+    if [finding.status for finding in findings] == [Status.FAILURE]:
+        return findings
+    ids = read_instance_ids(Path(plan.files["prompt_data"]))
+    return [*findings, check_tasks(url, ids, environment)] if ids else findings
+
+
+def check_machines(
+    plan: Plan, spec: NodeSpec, nodes: int, address: str | None, environment: Mapping[str, str]
+) -> list[Finding]:
+    """On this machine where it will be the head, else on every node of the cluster, in a job of its own."""
+    if address is None:
+        alone = (
+            [ok("Ray", "a head is started on this machine and stopped with the job")]
+            if nodes == 1
+            else [
+                failure(
+                    "Ray",
+                    f"{nodes} nodes are planned and no cluster is named",
+                    "start one with `ray start` on every node and pass --ray-address http://HEAD:8265",
+                )
+            ]
+        )
+        return alone + check_node(spec, True, own_address(plan), environment)
+    job = JobSpec(
+        submission_id=f"{plan.run_id}-preflight",
+        entrypoint=("python3", "-m", "launcher.checks.on_nodes"),
+        environment={**plan.environment, SPEC_VARIABLE: spec.to_json()},
+        metadata={"launcher": plan.launcher},
+    )
+    with cluster(address, num_gpus=0, node_ip="") as ray:
+        _, log = job_output(ray, job, timeout=_NODES_SECONDS)
+    return parse_findings(log)
+
+
+def own_address(plan: Plan) -> str:
+    """How others reach this machine: what the services report, else what its name resolves to."""
+    told = plan.environment.get("MILES_HOST_IP")
+    if told and told not in ("0.0.0.0", "::"):
+        return told
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"

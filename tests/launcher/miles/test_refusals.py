@@ -1,0 +1,142 @@
+"""What cannot work is refused before anything starts, with the numbers and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launcher.miles import sources
+
+REFUSED = [
+    ("sync", "--rollout-batch-size 4 --n-samples-per-prompt 8 --global-batch-size 24", "pass --global-batch-size 32"),
+    ("sync", "--n-samples-per-prompt 1", "a GRPO group of one has no advantage"),
+    ("sync", "--num-gpus-per-node 0", "--num-gpus-per-node 0"),
+    ("sync", "--num-nodes -1", "--num-nodes -1"),
+    ("sync", "--num-nodes 16 --miles-host-ip 0.0.0.0 --global-batch-size 16", "32 data-parallel ranks; pass 32"),
+    ("sync", "--miles-host-ip trainer.example", "--miles-host-ip 'trainer.example'"),
+    ("sync", "--agent-server-url http://u:tok@h:1", "AGENT_SERVER_TOKEN_FILE"),
+    ("sync", "--session-server-external-host http://h:1", "--session-server-external-host"),
+    ("sync", "--session-server-external-host h:30000", "--session-server-external-host"),
+    ("sync", "--session-server-port 65530", "65535"),
+    ("sync", "--sglang-router-port 30005", "session server 5"),
+    ("sync", "--prometheus-port 31000", "--sglang-router-port"),
+    ("sync", "--extra-env-vars A=b=c D=e f", "'f' has no '='"),
+    ("sync", "--extra-env-vars DAYTONA_API_KEY=x", "DAYTONA_API_KEY_FILE=path"),
+    ("sync", "--extra-env-vars HARBOR_ADMIN_SECRET=x", "HARBOR_ADMIN_SECRET_FILE=path"),
+    ("sync", "--ray-address ray://h:10001", "http://"),
+    ("async", "--train-num-nodes 2 --num-nodes 2", "leaves 0 nodes for rollout"),
+    ("async", "--num-nodes 1", "--num-nodes 2"),
+    ("async", "--train-num-nodes 0", "--train-num-nodes 0"),
+    ("async", "--pause-generation-mode in_place --update-weight-transfer-mode p2p", "retract"),
+    ("async", "--over-sampling-batch-size 16", "pass at least 32"),
+    ("async", "--max-tokens-per-gpu 0", "--max-tokens-per-gpu 0"),
+    ("lora", "--num-nodes 3", "pass --num-nodes 1, 2, 4, 8, 16, 32"),
+    ("lora", "--num-nodes 6", "expert parallel 48 does not divide the 256 experts"),
+    ("lora", "--num-gpus-per-node 7", "64 heads of GLM-5.2"),
+    ("lora", "--fp8-rollout-gpus-per-engine 12", "--fp8-rollout-gpus-per-engine 1, 2, 4, 8, 16, 32"),
+    ("lora", "--dsa-attention-backend megatron", "tilelang"),
+    ("lora", "--sglang-context-length 4096", "pass --sglang-context-length 65536"),
+    ("lora", "--sglang-mem-fraction-static 1.2", "between 0 and 1"),
+    ("lora", "--num-nodes 16 --rollout-batch-size 3 --global-batch-size 24", "16 data-parallel ranks; pass 32"),
+    ("lora", "--ref-load /x", "the base with its adapter off"),
+    ("lora", "--extra-env-vars DAYTONA_API_KEY=x", "DAYTONA_API_KEY_FILE=path"),
+    ("lora", "--miles-host-ip head-node", "numeric"),
+]
+
+
+@pytest.mark.parametrize(("script", "flags", "text"), REFUSED)
+def test_it_is_refused_with_the_way_out(launch: Callable[..., Any], script: str, flags: str, text: str) -> None:
+    answer = launch("--dry-run", *flags.split(), script=script)
+    assert answer.code == 2, answer.out
+    assert text in answer.err
+    assert "tok@" not in answer.err
+
+
+def test_a_value_keeps_its_further_equals_signs(launch: Callable[..., Any]) -> None:
+    answer = launch("--dry-run", "--format", "json", "--extra-env-vars", "A=b=c", "D=e")
+    assert '"A": "b=c"' in answer.out and '"D": "e"' in answer.out
+
+
+def write_tracker(folder: Path, text: str) -> str:
+    folder.mkdir()
+    (folder / "latest_checkpointed_iteration.txt").write_text(text)
+    return str(folder)
+
+
+@pytest.mark.parametrize("script", ["sync", "async"])
+def test_a_run_that_is_done_has_nothing_left(launch: Callable[..., Any], tmp_path: Path, script: str) -> None:
+    saved = write_tracker(tmp_path / "saved", "39")
+    answer = launch("--dry-run", "--save-dir", saved, "--resume", "--num-rollout", "40", script=script)
+    assert answer.code == 4
+    assert "nothing left to do" in answer.err
+    assert launch("--dry-run", "--save-dir", saved, "--resume", "--num-rollout", "41", script=script).code == 0
+
+
+@pytest.mark.parametrize(
+    ("tracker", "flags", "text"),
+    [
+        ("release", "--resume", "'release'"),
+        ("39", "", "--resume"),
+        (None, "--resume", "has no latest_checkpointed_iteration.txt"),
+    ],
+)
+def test_a_folder_that_cannot_be_gone_on_in_is_refused(
+    launch: Callable[..., Any], tmp_path: Path, tracker: str | None, flags: str, text: str
+) -> None:
+    folder = tmp_path / "saved"
+    if tracker is not None:
+        write_tracker(folder, tracker)
+    before = sorted(tmp_path.rglob("*"))
+    answer = launch("--dry-run", "--save-dir", str(folder), *flags.split())
+    assert answer.code == 2
+    assert text in answer.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_a_failed_start_left_is_no_used_folder(launch: Callable[..., Any], tmp_path: Path) -> None:
+    for name in ("launch", "traces"):
+        (tmp_path / "saved" / name).mkdir(parents=True)
+    for script in ("sync", "async", "lora"):
+        assert launch("--dry-run", "--save-dir", str(tmp_path / "saved"), script=script).code == 0
+
+
+def test_load_without_a_tracker_is_refused(launch: Callable[..., Any], tmp_path: Path) -> None:
+    answer = launch("--dry-run", "--load-dir", str(tmp_path), "--save-dir", str(tmp_path / "new"))
+    assert answer.code == 2
+    assert "would start at rollout 0 unnoticed" in answer.err
+
+
+def test_a_lora_run_goes_on_in_a_new_folder_only(launch: Callable[..., Any], tmp_path: Path) -> None:
+    adapter = tmp_path / "old" / "iter_0000009" / "adapter"
+    adapter.mkdir(parents=True)
+    for rank in range(32):
+        (adapter / f"adapter_megatron_rank{rank}.pt").write_bytes(b"x")
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    answer = launch("--dry-run", "--resume", "--save-dir", old, script="lora")
+    assert answer.code == 2 and f"--load-dir {old} --save-dir" in answer.err
+    answer = launch("--dry-run", "--load-dir", old, "--save-dir", new, "--num-nodes", "2", script="lora")
+    assert answer.code == 2 and "saved by 32 training GPUs and this plan has 16" in answer.err
+    answer = launch("--dry-run", "--load-dir", old, "--save-dir", new, "--num-rollout", "10", script="lora")
+    assert answer.code == 4
+    answer = launch("--dry-run", "--load-dir", new, "--save-dir", str(tmp_path / "newer"), script="lora")
+    assert answer.code == 2 and "--load-dir" in answer.err
+
+
+def test_a_miles_without_what_the_run_is_about_is_refused(launch: Callable[..., Any], tmp_path: Path) -> None:
+    miles = str(sources.may(tmp_path / "may"))
+    answer = launch("--dry-run", "--miles-path", miles, script="async")
+    assert answer.code == 2 and "has no --fully-async" in answer.err
+    answer = launch("--dry-run", "--miles-path", miles, script="lora")
+    assert answer.code == 2 and "--dsa-attention-backend" in answer.err
+
+
+def test_several_nodes_without_a_cluster_are_refused_before_anything_is_written(
+    launch: Callable[..., Any], tmp_path: Path
+) -> None:
+    answer = launch("--skip-preflight", "--save-dir", str(tmp_path / "saved"), script="lora")
+    assert answer.code == 3
+    assert "--ray-address" in answer.err
+    assert list(tmp_path.iterdir()) == []
