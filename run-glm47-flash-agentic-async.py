@@ -33,7 +33,7 @@ from launcher.miles.placement import placement
 from launcher.miles.recipe import Conversion, Recipe, Run
 from launcher.model_shape import BF16, GLM_4_7_FLASH
 from launcher.options import CommonOptions
-from launcher.save_folder import StartPoint, find_start_point
+from launcher.save_folder import tracked_start
 
 PROGRAM = "run-glm47-flash-agentic-async.py"
 STATIC_FRACTION = 0.8  # of a GPU for SGLang, which shares it with nobody
@@ -140,12 +140,6 @@ def validate_numbers(flash: AsyncFlash, batch: int) -> None:
         )
 
 
-def find_start(options: Options) -> StartPoint:
-    files = options.files
-    load_dir = Path(files.load_dir) if files.load_dir else None
-    return find_start_point(Path(str(files.save_dir)), load_dir, files.resume, options.rollout.num_rollout)
-
-
 def recipe(options: Options, run: Run) -> Recipe:
     shape, rollout, miles, flash, files = (
         GLM_4_7_FLASH, options.rollout, options.miles, options.flash, options.files,
@@ -237,7 +231,7 @@ def recipe(options: Options, run: Run) -> Recipe:
     )
 
 
-LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, {"miles": MILES}, recipe, find_start, lacks=LACKS)
+LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, {"miles": MILES}, recipe, tracked_start, lacks=LACKS)
 main = LAUNCHER.main
 
 if __name__ == "__main__":

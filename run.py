@@ -33,7 +33,7 @@ from launcher.miles.placement import placement
 from launcher.miles.recipe import Conversion, Recipe, Run
 from launcher.model_shape import BF16, GLM_4_7_FLASH
 from launcher.options import LocalOptions
-from launcher.save_folder import StartPoint, find_start_point
+from launcher.save_folder import tracked_start
 
 PROGRAM = "run.py"
 TOKENS_PER_GPU = 16384  # of a micro-batch, packed from several trajectories
@@ -93,12 +93,6 @@ MILES = EngineRules(
 ENGINES: Mapping[str, EngineRules] = {"miles": MILES, "local": LOCAL}
 
 
-def find_start(options: Options) -> StartPoint:
-    files = options.files
-    load_dir = Path(files.load_dir) if files.load_dir else None
-    return find_start_point(Path(str(files.save_dir)), load_dir, files.resume, options.rollout.num_rollout)
-
-
 def recipe(options: Options, run: Run) -> Recipe:
     shape, rollout, miles, flash = GLM_4_7_FLASH, options.rollout, options.miles, options.flash
     assert miles is not None and flash is not None, "options of --engine miles"
@@ -152,7 +146,7 @@ def recipe(options: Options, run: Run) -> Recipe:
     )
 
 
-LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, ENGINES, recipe, find_start, rehearse=local.launch)
+LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, ENGINES, recipe, tracked_start, rehearse=local.launch)
 main = LAUNCHER.main
 
 if __name__ == "__main__":

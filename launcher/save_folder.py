@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import NothingLeftError, OptionsError
+from launcher.options import CommonOptions
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _ITERATION = re.compile(r"iter_\d+\Z")
@@ -79,6 +80,13 @@ def find_start_point(save_dir: Path, load_dir: Path | None, resume: bool, num_ro
             f"raise --num-rollout above {done} to go on"
         )
     return StartPoint(source, done, num_rollout - done)
+
+
+def tracked_start(options: CommonOptions) -> StartPoint:
+    """By --save-dir, --load-dir and --resume, where checkpoints have a tracker. Raises as `find_start_point`."""
+    files = options.files
+    load_dir = Path(files.load_dir) if files.load_dir else None
+    return find_start_point(Path(str(files.save_dir)), load_dir, files.resume, options.rollout.num_rollout)
 
 
 @contextmanager
