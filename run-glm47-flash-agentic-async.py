@@ -133,6 +133,11 @@ def validate_numbers(flash: AsyncFlash, batch: int) -> None:
             f"--over-sampling-batch-size {flash.over_sampling_batch_size} is below --rollout-batch-size {batch}; "
             f"pass at least {batch}"
         )
+    if flash.optimizer_cpu_offload and not flash.use_precision_aware_optimizer:
+        raise OptionsError(
+            "--no-use-precision-aware-optimizer with --optimizer-cpu-offload: Megatron offloads only the "
+            "precision-aware one; leave it out, or add --no-optimizer-cpu-offload"
+        )
     if flash.max_tokens_per_gpu < 1 or flash.rollout_health_check_first_wait < 0:
         raise OptionsError(
             f"--max-tokens-per-gpu {flash.max_tokens_per_gpu} must be positive and --rollout-health-check-first-wait "
@@ -154,7 +159,7 @@ def recipe(options: Options, run: Run) -> Recipe:
     )
     tensor = largest_tensor_parallel(shape, layout.gpus_per_node, at_most=4)
     sizes = training_sizes(shape, layout, tensor, largest_expert_parallel(shape, layout.train_gpus))
-    validate_batch_feeds_every_rank(rollout.global_batch_size, sizes, whole_micro_batches=False)
+    validate_batch_feeds_every_rank(rollout, layout, sizes, "--train-num-nodes")
     # An engine spans its node for the experts; 20 heads cannot be spread over 8 GPUs, so attention runs in groups.
     engines = engine_sizes(shape, layout, layout.gpus_per_node, "--num-gpus-per-node", attention_tensor=tensor)
     trials = rollout.rollout_batch_size * rollout.n_samples_per_prompt
@@ -163,7 +168,7 @@ def recipe(options: Options, run: Run) -> Recipe:
     return Recipe(
         shape=shape,
         layout=layout,
-        placement=placement(layout, sizes, engines, rollout),
+        placement=placement(layout, sizes, engines, options),
         script="train_async.py",
         arguments=[
             *shape.megatron_arguments,

@@ -101,14 +101,14 @@ def recipe(options: Options, run: Run) -> Recipe:
     layout = colocated_layout(options.machines.num_nodes, int(options.machines.num_gpus_per_node or 0))
     tensor = largest_tensor_parallel(shape, layout.gpus_per_node, at_most=4)
     sizes = training_sizes(shape, layout, tensor, largest_expert_parallel(shape, layout.train_gpus))
-    validate_batch_feeds_every_rank(rollout.global_batch_size, sizes, whole_micro_batches=False)
+    validate_batch_feeds_every_rank(rollout, layout, sizes)
     engines = engine_sizes(shape, layout, GPUS_PER_ENGINE, "--num-gpus-per-node")
     trials = rollout.rollout_batch_size * rollout.n_samples_per_prompt
 
     return Recipe(
         shape=shape,
         layout=layout,
-        placement=placement(layout, sizes, engines, rollout),
+        placement=placement(layout, sizes, engines, options),
         script="train.py",
         arguments=[
             *shape.megatron_arguments,

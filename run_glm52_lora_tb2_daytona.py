@@ -166,24 +166,30 @@ def recipe(options: Options, run: Run) -> Recipe:
     layout = colocated_layout(options.machines.num_nodes, int(options.machines.num_gpus_per_node or 0))
     # Tensor parallel within a node, for its all-reduces; the experts over all nodes, since one cannot hold them.
     sizes = training_sizes(shape, layout, tensor=layout.gpus_per_node, expert=layout.train_gpus)
-    validate_batch_feeds_every_rank(rollout.global_batch_size, sizes, whole_micro_batches=True)
+    validate_batch_feeds_every_rank(rollout, layout, sizes)
     gpus = min(glm.fp8_rollout_gpus_per_engine, layout.rollout_gpus)
     engines = engine_sizes(shape, layout, gpus, "--fp8-rollout-gpus-per-engine")
     trials = rollout.rollout_batch_size * rollout.n_samples_per_prompt
     adapter = shape.adapter_parameters(lora.target_modules, lora.lora_rank)
+    expert_adapter = shape.expert_adapter_parameters(
+        lora.target_modules, lora.lora_rank, shared_outer=glm.experts_shared_outer_loras
+    )
     config = str(Path(str(files.save_dir), "sglang_fp8_rollout.yaml"))
     training = memory.Training(
         sizes, rollout.max_seq_len, gradient_bytes=4, optimizer_offloaded=True, recompute=packed,
-        adapter_parameters=adapter, dense_scores=not packed,
+        adapter_parameters=adapter, expert_adapter_parameters=expert_adapter, dense_scores=not packed,
     )  # fmt: skip
     serving = memory.Serving(engines, 1, glm.sglang_mem_fraction_static, in_flight=trials, tokens=rollout.max_seq_len)
     weights = memory.trainer_weights_gib(shape, training) * layout.gpus_per_node
+    # Miles refuses an offload where nothing trains.
+    trains = options.job.mode != "debug_rollout_only"
+    offload = Offload(glm.offload_train_disk_dir, weights) if trains else None
     lifetime = SandboxLifetime(auto_stop=-(-int(run.trial_timeout) // 60) + AUTO_STOP_SLACK, auto_delete=AUTO_DELETE)
 
     return Recipe(
         shape=shape,
         layout=layout,
-        placement=placement(layout, sizes, engines, rollout),
+        placement=placement(layout, sizes, engines, options),
         script="train.py",
         arguments=[
             *shape.megatron_arguments,
@@ -214,8 +220,7 @@ def recipe(options: Options, run: Run) -> Recipe:
             *args.agent(miles, options.machines.session_server_external_host, synchronous=True),
             *args.PRECISION,
             "--accumulate-allreduce-grads-in-fp32",
-            *("--offload-train-target", "disk", "--offload-train-disk-dir", glm.offload_train_disk_dir),
-            *("--offload-train-disk-chunk-mb", str(CHUNK_MB)),
+            *(_offload(glm.offload_train_disk_dir) if offload is not None else ()),
             *args.placement(layout),
             *args.mode(options.job),
         ],
@@ -229,7 +234,7 @@ def recipe(options: Options, run: Run) -> Recipe:
         traces=traces,
         # A dropped group makes Miles sample another batch beside those still running.
         most_in_flight=(2 * rollout.rollout_batch_size - 1) * rollout.n_samples_per_prompt,
-        checkpoint_bytes=memory.checkpoint_bytes(shape, adapter),
+        checkpoint_bytes=memory.checkpoint_bytes(shape, adapter + expert_adapter),
         environment={
             "INDEXER_ROPE_NEOX_STYLE": "0",
             "SGLANG_NSA_FORCE_MLA": "1",
@@ -243,15 +248,22 @@ def recipe(options: Options, run: Run) -> Recipe:
                 "engines_weight_backup": (
                     memory.engine_weights_gib(shape, serving) * layout.gpus_per_node if glm.lora_base_cpu_backup else 0
                 ),
-                "trainer_on_its_way_to_disk": CHUNK_MB * layout.gpus_per_node / 1024,
+                "trainer_on_its_way_to_disk": CHUNK_MB * layout.gpus_per_node / 1024 if offload is not None else 0,
             },
-            "disk_gib_per_node": {"trainer_offload": weights},
+            **({"disk_gib_per_node": {"trainer_offload": offload.gib_per_node}} if offload is not None else {}),
         },
-        offload=Offload(glm.offload_train_disk_dir, weights),
+        offload=offload,
         sandboxes=lifetime,
         generated={config: _fp8_config(glm.fp8_rollout_checkpoint, layout.rollout_gpus)},
         notes=_notes(options, run, engines, lifetime),
     )
+
+
+def _offload(folder: str) -> list[str]:
+    return [
+        *("--offload-train-target", "disk", "--offload-train-disk-dir", folder),
+        *("--offload-train-disk-chunk-mb", str(CHUNK_MB)),
+    ]
 
 
 def _lora(lora: Lora, glm: Glm52, start: StartPoint) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
 
@@ -11,6 +11,7 @@ import tyro
 
 from launcher.engines import EngineRules
 from launcher.errors import OptionsError
+from launcher.secrets import is_secret_name
 
 ALIASES: Mapping[str, tuple[str, ...]] = {"session_server_external_host": ("--router-external-host",)}
 METAVARS: Mapping[str, str] = {"extra_env_vars": "NAME=VALUE ...", "families": "NAME,...", "target_modules": "NAME ..."}
@@ -63,7 +64,10 @@ def parse(
 
     Exits with 0 after --help and with 2, naming near misses, on anything that is not an option of this launcher.
     """
-    _refuse_wandb_key(argv)
+    known = {flag(name) for _, group in groups_of(options) for name, _, _ in fields_of(group)}
+    known |= {alias for names in ALIASES.values() for alias in names}
+    _refuse_keys(argv, known)
+    _refuse_two_spellings(argv)
     for option, reason in (lacks or {}).items():
         if any(_name(item) == flag(option) for item in argv):
             raise OptionsError(f"{flag(option)} is not an option of {program}: {reason}")
@@ -91,21 +95,46 @@ def parse(
         prog=program,
         description=description,
         default=cast(dict[str, dict[str, Any]], off),
-        args=list(argv),
+        args=[_only_name_of_unknown(item, known) for item in argv],
         config=(tyro.conf.OmitArgPrefixes,),
     )
     merged = {name: value for group in parsed.values() for name, value in group.items()}
     return {name: value for name, value in merged.items() if not (name in SWITCHES and value is False)}
 
 
-def _refuse_wandb_key(argv: Sequence[str]) -> None:
+def _refuse_keys(argv: Sequence[str], known: Set[str]) -> None:
     # Before tyro sees it: its error text would repeat the key.
     for item in argv:
-        if _name(item) == "--wandb-key":
+        name = _name(item)
+        if not name.startswith("--") or name in known:
+            continue
+        if name.startswith(("--wandb-key", "--wandb-api-key")):
             raise OptionsError(
-                "--wandb-key is refused, a key on the command line is visible to everyone on the machine; "
+                f"{name} is refused, a key on the command line is visible to everyone on the machine; "
                 "set WANDB_API_KEY in the environment of the workers or run `wandb login` there (netrc)"
             )
+        if is_secret_name(name.removeprefix("--").replace("-", "_")):
+            raise OptionsError(
+                f"{name} is no option, and a secret on the command line is visible to everyone on the machine; put it "
+                "in a file that the workers can read and pass its path with --extra-env-vars NAME_FILE=path"
+            )
+
+
+def _refuse_two_spellings(argv: Sequence[str]) -> None:
+    names = {_name(item) for item in argv}
+    for option, aliases in ALIASES.items():
+        given = sorted(names & {flag(option), *aliases})
+        if len(given) > 1:
+            raise OptionsError(f"{' and '.join(given)} are one option; give one of the two")
+
+
+def _only_name_of_unknown(item: str, known: Set[str]) -> str:
+    """Near misses are looked for by name, which a long value would drown; and nobody needs the value repeated."""
+    name = _name(item)
+    positive = name.replace("--no-", "--", 1)
+    if item.startswith("--") and "=" in item and name not in known and positive not in known:
+        return item.split("=", 1)[0]
+    return item
 
 
 def _name(item: str) -> str:

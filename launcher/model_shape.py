@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 BF16 = 2  # bytes
+ALL_LINEAR = "all-linear"
+MLP = ("gate_proj", "up_proj", "down_proj")
+MODULES = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", *MLP)
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class ModelShape:
         return self.mtp_layers * (self._experts_of_a_layer + self._attention + 2 * self.hidden * self.hidden)
 
     def adapter_parameters(self, modules: Sequence[str], rank: int) -> int:
-        """Of LoRA matrices A and B on the attention's projections; modules of other architectures count nothing."""
+        """Of LoRA matrices A and B outside the routed experts; modules that this architecture lacks count nothing."""
         wide = self.heads * (self.qk_nope + self.qk_rope)
         sizes = {
             "q_a_proj": self.hidden + self.q_lora,
@@ -70,7 +73,18 @@ class ModelShape:
             "kv_b_proj": self.kv_lora + self.heads * (self.qk_nope + self.v_head),
             "o_proj": self.heads * self.v_head + self.hidden,
         }
-        return self.layers * rank * sum(sizes.get(module, 0) for module in modules)
+        named = MODULES if ALL_LINEAR in modules else modules
+        attention = self.layers * sum(sizes.get(module, 0) for module in named)
+        dense = self.dense_layers * (self.hidden + self.dense_ffn)
+        shared = self.moe_layers * (self.hidden + self.expert_ffn * self.shared_experts)
+        return rank * (attention + (dense + shared) * sum(module in MLP for module in named))
+
+    def expert_adapter_parameters(self, modules: Sequence[str], rank: int, *, shared_outer: bool) -> int:
+        """Of adapters on the routed experts; `shared_outer`: a layer has one matrix on the hidden side for all."""
+        named = MODULES if ALL_LINEAR in modules else modules
+        outer = self.hidden * (1 if shared_outer else self.experts)
+        inner = self.expert_ffn * self.experts
+        return self.moe_layers * rank * (outer + inner) * sum(module in MLP for module in named)
 
     @property
     def kv_bytes_per_token(self) -> int:

@@ -11,6 +11,7 @@ from launcher.engines import EngineRules
 from launcher.errors import OptionsError
 from launcher.options import CommonOptions
 from launcher.paths import absolute, model_location
+from launcher.secrets import validate_no_credentials
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ def resolve[T: CommonOptions](
     for option, derive in engine.derived.items():
         if option not in given and option not in from_environment:
             values[option] = derive(values)
+    for option, value in values.items():
+        # These two have more to say about it than this.
+        if option not in ("agent_server_url", "extra_env_vars", "ray_address"):
+            validate_no_credentials(from_environment.get(option) or flag(option), value)
     for option in engine.paths & values.keys():
         values[option] = _path(option, values[option])
     groups = {name: _build(group, values) for name, group in groups_of(options)}

@@ -9,7 +9,7 @@ import re
 from launcher.cli import flag, groups_of
 from launcher.errors import OptionsError
 from launcher.options import Agent, CommonOptions, Job, Local, Lora, Machines, MilesInstall, Rollout, Tracking
-from launcher.secrets import validate_url
+from launcher.secrets import validate_url, without_credentials
 
 _HIGHEST_PORT = 65535
 _HOST_NAME = re.compile(
@@ -120,13 +120,13 @@ def validate_addresses(machines: Machines) -> None:
     ip, host = machines.miles_host_ip, machines.session_server_external_host
     if ip is not None and not _is_address(ip):
         raise OptionsError(
-            f"--miles-host-ip {ip!r} is not a numeric address, and the router takes no other; pass the address that "
-            "the name resolves to, or 0.0.0.0 for all"
+            f"--miles-host-ip {without_credentials(ip)} is not a numeric address, and the router takes no other; pass "
+            "the address that the name resolves to, or 0.0.0.0 for all"
         )
     if host is not None and not (_HOST_NAME.match(host) or _is_address(host)):
         raise OptionsError(
-            f"--session-server-external-host {host!r} is not a host; pass a name or an address alone, without http:// "
-            "and without a port (each session server adds its own)"
+            f"--session-server-external-host {without_credentials(host)} is not a host; pass a name or an address "
+            "alone, without http://, brackets or a port (each session server adds its own)"
         )
 
 

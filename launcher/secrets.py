@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import cast
 from urllib.parse import urlsplit
 
 from launcher.errors import OptionsError
@@ -21,6 +22,20 @@ def is_secret_name(name: str) -> bool:
 def has_credentials(text: str) -> bool:
     """Whether a URL with `user:password@` is in the text."""
     return _URL_WITH_CREDENTIALS.search(text) is not None
+
+
+def validate_no_credentials(source: str, value: object) -> None:
+    """`value` is text or a tuple of texts; `source` names the option or variable, the value is never repeated."""
+    texts = cast(tuple[object, ...], value) if isinstance(value, tuple) else (value,)
+    if any(isinstance(text, str) and has_credentials(text) for text in texts):
+        raise OptionsError(
+            f"{source} carries a user or password in a URL, which would end up in plans and logs; give it without them"
+        )
+
+
+def without_credentials(text: str) -> str:
+    """For an error that repeats what was given."""
+    return repr(text) if "@" not in text else f"'{HIDDEN}@{text.rpartition('@')[2]}'"
 
 
 def validate_url(option: str, url: str) -> None:

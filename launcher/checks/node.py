@@ -150,7 +150,7 @@ def _check_way_back(spec: WayBackSpec, address: str) -> list[Finding]:
         return [warning(WAY_BACK, f"not tried: no token ({error})", "correct AGENT_SERVER_TOKEN_FILE")]
     return check_way_back(
         spec.bind_host,
-        spec.external_host or address,
+        spec.external_host or os.environ.get("MILES_NODE_EXTERNAL_IP") or address,
         (spec.first_port, spec.last_port),
         spec.agent_server_url,
         headers,

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from launcher.extra_env import parse_extra_env
 from launcher.options import CommonOptions, MilesInstall
+from launcher.secrets import validate_no_credentials
 from swe_agent_function import DEFAULT_TRIAL_TIMEOUT
 
 OWN_FOLDER = Path(__file__).resolve().parents[2]
@@ -61,6 +62,8 @@ def job_environment(
     sources = [str(miles.miles_path), str(miles.megatron_path), str(OWN_FOLDER)]
     job["PYTHONPATH"] = _joined(os.pathsep, sources, extra.get("PYTHONPATH"), environment.get("PYTHONPATH"))
     job["no_proxy"] = _joined(",", ["127.0.0.1", head], extra.get("no_proxy"), environment.get("no_proxy"))
+    for name, value in job.items():
+        validate_no_credentials(f"{name} in the environment", value)
     return job
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from launcher.errors import ExitCode, PreflightError
+from launcher.errors import ExitCode, OptionsError, PreflightError
 from launcher.extra_env import parse_extra_env
 from launcher.launch_file import write_launch_files, write_texts
 from launcher.miles.capabilities import read_capabilities
@@ -97,7 +98,12 @@ def start(
 
 
 def _trial_timeout(options: CommonOptions, environment: Mapping[str, str]) -> float:
-    from launcher.checks.agent_server import trial_timeout
-
     seen = {**environment, **parse_extra_env(options.files.extra_env_vars)}
-    return trial_timeout(seen) or DEFAULT_TRIAL_TIMEOUT
+    text = seen.get("AGENT_TRIAL_TIMEOUT") or f"{DEFAULT_TRIAL_TIMEOUT:g}"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise OptionsError(f"AGENT_TRIAL_TIMEOUT={text!r} is not a number of seconds; correct or unset it")
+    return seconds

@@ -44,7 +44,8 @@ class Training:
     gradient_bytes: int
     optimizer_offloaded: bool
     recompute: bool = True
-    adapter_parameters: int | None = None  # None: every weight is trained
+    adapter_parameters: int | None = None  # outside the routed experts; None: every weight is trained
+    expert_adapter_parameters: int = 0
     dense_scores: bool = False  # DSA computed densely, scores of all token pairs in memory
 
 
@@ -74,16 +75,20 @@ def trainer_gib(shape: ModelShape, training: Training) -> dict[str, float]:
     experts = shape.expert_parameters / (sizes.expert * sizes.expert_tensor)
     rest = shape.shared_parameters / sizes.tensor
     mtp = shape.mtp_parameters / (sizes.expert * sizes.expert_tensor)
-    held = experts + rest + mtp
+    held, adapter = experts + rest + mtp, 0.0
     if training.adapter_parameters is None:
         gradients = training.gradient_bytes * held
         optimizer = _OPTIMIZER * (rest / sizes.data + (experts + mtp) / sizes.expert_data)
     else:
-        gradients = training.gradient_bytes * training.adapter_parameters / sizes.tensor
-        optimizer = _OPTIMIZER * training.adapter_parameters / sizes.tensor / sizes.data
+        outside = training.adapter_parameters / sizes.tensor
+        inside = training.expert_adapter_parameters / (sizes.expert * sizes.expert_tensor)
+        adapter = outside + inside
+        gradients = training.gradient_bytes * adapter
+        optimizer = _OPTIMIZER * (outside / sizes.data + inside / sizes.expert_data)
     parts = {
         "expert_weights": BF16 * experts,
         "other_weights": BF16 * (rest + mtp),
+        **({"adapter": BF16 * adapter} if training.adapter_parameters is not None else {}),
         "gradients": gradients,
         "optimizer": 0.0 if training.optimizer_offloaded else optimizer,
         "activations": _activations(shape, training),

@@ -131,6 +131,11 @@ def _notes[T: CommonOptions](
     notes += recipe.notes
     notes += _batch_notes(options)
     notes += _wandb_notes(resolved, run, facts)
+    if not facts.nvlink and job["NCCL_NVLS_ENABLE"] == "0":
+        notes.append(
+            "NCCL_NVLS_ENABLE=0: nvidia-smi shows no NVLink on this machine; for nodes that have it pass "
+            "--extra-env-vars NCCL_NVLS_ENABLE=1."
+        )
     expanded = [name for name, value in sorted(job.items()) if "$" in value]
     if expanded:
         notes.append(f"Ray expands $NAME in {', '.join(expanded)} on the node, and has no way to write a plain $.")
@@ -150,7 +155,7 @@ def _batch_notes(options: CommonOptions) -> list[str]:
     sizes = options.rollout
     total = sizes.rollout_batch_size * sizes.n_samples_per_prompt
     steps = total // sizes.global_batch_size
-    if steps == 1:
+    if steps == 1 or options.job.mode == "debug_rollout_only":
         return []
     return [
         f"{sizes.rollout_batch_size} prompts x {sizes.n_samples_per_prompt} samples = {total} trajectories with global "

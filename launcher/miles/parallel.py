@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from launcher.errors import OptionsError
 from launcher.model_shape import ModelShape
+from launcher.options import Rollout
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ def colocated_layout(nodes: int, gpus_per_node: int) -> Layout:
 def split_layout(nodes: int, train_nodes: int, gpus_per_node: int) -> Layout:
     """Training nodes first, the rest for rollout. Raises OptionsError when no node is left for one of the two."""
     if not 0 < train_nodes < nodes:
-        choices = "nothing; pass at least --num-nodes 2" if nodes < 2 else f"1 to {nodes - 1} can"
+        choices = "pass at least --num-nodes 2" if nodes < 2 else f"pass --train-num-nodes {_span(1, nodes - 1)}"
         raise OptionsError(
             f"--train-num-nodes {train_nodes} of --num-nodes {nodes} leaves {max(nodes - train_nodes, 0)} nodes for "
-            f"rollout and {train_nodes} for training, and each needs one; of {nodes} nodes {choices}"
+            f"rollout and {train_nodes} for training, and each needs one; {choices}"
         )
     return Layout(gpus_per_node, train_nodes, nodes - train_nodes, colocated=False)
 
@@ -102,35 +103,52 @@ def training_sizes(shape: ModelShape, layout: Layout, tensor: int, expert: int) 
 def engine_sizes(
     shape: ModelShape, layout: Layout, gpus: int, option: str, *, attention_tensor: int | None = None
 ) -> EngineSizes:
-    """Engines of `gpus` GPUs each; `attention_tensor` None: attention is spread over all of them.
+    """Engines of `gpus` GPUs each, which spread the experts over all of them, and the attention as well unless
+    `attention_tensor` says over how many.
 
-    Raises OptionsError naming `option` when the GPUs do not divide, or the heads cannot be spread so.
+    Raises OptionsError naming `option` when the GPUs do not divide, or experts or heads cannot be spread so.
     """
     world = layout.rollout_gpus
     valid = [
         n
         for n in range(1, world + 1)
-        if world % n == 0 and (attention_tensor is not None or shape.heads % n == 0)
+        if world % n == 0 and shape.experts % n == 0 and (attention_tensor is not None or shape.heads % n == 0)
         if n <= layout.gpus_per_node or n % layout.gpus_per_node == 0
     ]
     attention = attention_tensor or gpus
     if gpus not in valid or gpus % attention or shape.heads % attention:
         raise OptionsError(
-            f"{option} {gpus}: engines of {gpus} GPUs must divide the {world} rollout GPUs and, without DP attention, "
-            f"the {shape.heads} heads of {shape.name}; {_choices(option, valid)}"
+            f"{option} {gpus}: engines of {gpus} GPUs must divide the {world} rollout GPUs and, of {shape.name}, the "
+            f"{shape.experts} experts and without DP attention the {shape.heads} heads; {_choices(option, valid)}"
         )
     return EngineSizes(world // gpus, gpus, attention, gpus // attention)
 
 
-def validate_batch_feeds_every_rank(global_batch: int, sizes: ParallelSizes, *, whole_micro_batches: bool) -> None:
-    """Raises OptionsError where a data-parallel rank would get no trajectory, or, with a fixed micro-batch, not a
-    whole number of them."""
-    if global_batch < sizes.data or (whole_micro_batches and global_batch % sizes.data):
-        fitting = -(-global_batch // sizes.data) * sizes.data
-        raise OptionsError(
-            f"--global-batch-size {global_batch} cannot be shared by {sizes.data} data-parallel ranks; "
-            f"pass {fitting} (prompts x samples a multiple of it) or use fewer training nodes"
-        )
+def validate_batch_feeds_every_rank(
+    rollout: Rollout, layout: Layout, sizes: ParallelSizes, nodes_option: str = "--num-nodes"
+) -> None:
+    """Raises OptionsError, with the choices, where the data-parallel ranks cannot share an optimizer step evenly.
+
+    Megatron counts a step in micro-batches of one trajectory and a rank, also where Miles packs them dynamically.
+    """
+    batch = rollout.global_batch_size
+    if batch % sizes.data == 0:
+        return
+    trajectories = rollout.rollout_batch_size * rollout.n_samples_per_prompt
+    per_node = layout.gpus_per_node // sizes.tensor
+    nodes = [n for n in range(1, batch // per_node + 1) if batch % (n * per_node) == 0]
+    batches = [n for n in range(1, trajectories + 1) if trajectories % n == 0 and n % sizes.data == 0]
+    ways = [_choices(nodes_option, nodes)] if nodes else []
+    ways += [_choices("--global-batch-size", batches)] if batches else []
+    ways = ways or [f"make --rollout-batch-size x --n-samples-per-prompt a multiple of {sizes.data}"]
+    raise OptionsError(
+        f"--global-batch-size {batch} cannot be shared evenly by {sizes.data} data-parallel ranks ({layout.train_gpus} "
+        f"training GPUs, {sizes.tensor} a replica of the attention); {', or '.join(ways)}"
+    )
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _choices(option: str, valid: list[int]) -> str:

@@ -78,3 +78,15 @@ def test_only_the_adapter_is_trained_where_there_is_one() -> None:
     part = trainer_gib(GLM_5_2, replace(TRAINING, sizes=ParallelSizes(8, 32, 4, 1), adapter_parameters=adapter))
     assert part["gradients"] < 1 < whole["gradients"]
     assert part["expert_weights"] == whole["expert_weights"]
+
+
+@pytest.mark.parametrize("modules", [("all-linear",), ("gate_proj", "up_proj", "down_proj")])
+def test_adapters_on_experts_count(modules: tuple[str, ...]) -> None:
+    every = GLM_5_2.expert_adapter_parameters(modules, 16, shared_outer=False)
+    assert every == 75 * 3 * 16 * (6144 + 2048) * 256
+    assert GLM_5_2.expert_adapter_parameters(modules, 16, shared_outer=True) == 75 * 3 * 16 * (6144 + 2048 * 256)
+    assert GLM_5_2.adapter_parameters(modules, 16) > 0
+    sizes = ParallelSizes(8, 32, 4, 1)
+    part = trainer_gib(GLM_5_2, replace(TRAINING, sizes=sizes, adapter_parameters=0, expert_adapter_parameters=every))
+    assert part["adapter"] == pytest.approx(2 * every / 32 / 2**30, abs=0.06)
+    assert GLM_5_2.expert_adapter_parameters(("o_proj",), 16, shared_outer=False) == 0

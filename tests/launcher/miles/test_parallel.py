@@ -13,6 +13,7 @@ from launcher.miles.parallel import (
     validate_batch_feeds_every_rank,
 )
 from launcher.model_shape import GLM_4_7_FLASH, GLM_5_2
+from launcher.options import Rollout
 
 
 @pytest.mark.parametrize(("gpus", "expert"), [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (24, 8), (56, 8), (64, 64)])
@@ -52,11 +53,27 @@ def test_engines_that_do_not_divide_the_gpus_are_refused() -> None:
         engine_sizes(GLM_5_2, colocated_layout(4, 8), 12, "--fp8-rollout-gpus-per-engine")
 
 
-def test_a_batch_smaller_than_the_ranks_is_refused_and_one_as_large_is_not() -> None:
-    sizes = training_sizes(GLM_4_7_FLASH, colocated_layout(4, 8), 4, 32)
-    validate_batch_feeds_every_rank(8, sizes, whole_micro_batches=False)
-    validate_batch_feeds_every_rank(12, sizes, whole_micro_batches=False)
-    with pytest.raises(OptionsError, match="pass 8"):
-        validate_batch_feeds_every_rank(7, sizes, whole_micro_batches=False)
-    with pytest.raises(OptionsError, match="pass 16"):
-        validate_batch_feeds_every_rank(12, sizes, whole_micro_batches=True)
+def sizes_of(prompts: int, samples: int, batch: int) -> Rollout:
+    return Rollout(
+        max_seq_len=1, rollout_max_response_len=1, rollout_batch_size=prompts, n_samples_per_prompt=samples,
+        global_batch_size=batch, num_rollout=1, save_interval=1, lr=1.0,
+    )  # fmt: skip
+
+
+def test_ranks_that_cannot_share_a_step_evenly_are_refused_with_the_choices() -> None:
+    four = colocated_layout(4, 8)
+    sizes = training_sizes(GLM_4_7_FLASH, four, 4, 32)
+    validate_batch_feeds_every_rank(sizes_of(4, 8, 32), four, sizes)
+    with pytest.raises(
+        OptionsError, match=r"8 data-parallel ranks.*--num-nodes 1, 2, 3, 6, or .*-batch-size 8, 16, 24, 48"
+    ):
+        validate_batch_feeds_every_rank(sizes_of(6, 8, 12), four, sizes)
+    three = colocated_layout(3, 8)
+    with pytest.raises(OptionsError, match=r"6 data-parallel ranks.*pass --num-nodes 1, 2, 4, 8, 16\Z"):
+        validate_batch_feeds_every_rank(sizes_of(4, 8, 32), three, training_sizes(GLM_4_7_FLASH, three, 4, 8))
+
+
+def test_an_engine_spreads_the_experts_over_its_gpus() -> None:
+    layout = split_layout(3, 1, 6)
+    with pytest.raises(OptionsError, match=r"64 experts.*pass --num-gpus-per-node 1, 2, 4"):
+        engine_sizes(GLM_4_7_FLASH, layout, 6, "--num-gpus-per-node", attention_tensor=2)

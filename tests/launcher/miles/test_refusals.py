@@ -15,7 +15,23 @@ REFUSED = [
     ("sync", "--n-samples-per-prompt 1", "a GRPO group of one has no advantage"),
     ("sync", "--num-gpus-per-node 0", "--num-gpus-per-node 0"),
     ("sync", "--num-nodes -1", "--num-nodes -1"),
-    ("sync", "--num-nodes 16 --miles-host-ip 0.0.0.0 --global-batch-size 16", "32 data-parallel ranks; pass 32"),
+    ("sync", "--num-nodes 3", "6 data-parallel ranks"),
+    ("sync", "--num-nodes 6 --global-batch-size 16", "pass --num-nodes 1, 2, 4, 8"),
+    ("async", "--train-num-nodes 3", "pass --train-num-nodes 1, 2, 4, 8, 16"),
+    ("async", "--num-gpus-per-node 6 --num-nodes 3 --global-batch-size 32 --train-num-nodes 2", "multiple of 6"),
+    ("async", "--no-use-precision-aware-optimizer", "--no-optimizer-cpu-offload"),
+    ("sync", "--wandb-project https://u:tok@h/p", "--wandb-project carries a user or password"),
+    ("sync", "--hf-checkpoint https://u:tok@h/p", "--hf-checkpoint carries"),
+    ("sync", "--prompt-data s3://u:tok@h/p", "--prompt-data carries"),
+    ("sync", "--session-server-external-host u:tok@h", "'***@h'"),
+    ("sync", "--miles-host-ip http://u:tok@h", "--miles-host-ip carries"),
+    ("sync", "--session-server-external-host [::1]", "brackets"),
+    ("sync", "--router-external-host a --session-server-external-host b", "one option"),
+    ("sync", "--wandb-api-key tok@", "WANDB_API_KEY"),
+    ("sync", "--openai-api-key=tok@", "NAME_FILE=path"),
+    ("sync", "--save-dr=/data/checkpoints/glm", "--save-dir"),
+    ("sync", "--agent-server-ulr=http://h:1", "--agent-server-url"),
+    ("sync", "--extra-env-vars AGENT_TRIAL_TIMEOUT=soon", "AGENT_TRIAL_TIMEOUT='soon'"),
     ("sync", "--miles-host-ip trainer.example", "--miles-host-ip 'trainer.example'"),
     ("sync", "--agent-server-url http://u:tok@h:1", "AGENT_SERVER_TOKEN_FILE"),
     ("sync", "--session-server-external-host http://h:1", "--session-server-external-host"),
@@ -40,7 +56,7 @@ REFUSED = [
     ("lora", "--dsa-attention-backend megatron", "tilelang"),
     ("lora", "--sglang-context-length 4096", "pass --sglang-context-length 65536"),
     ("lora", "--sglang-mem-fraction-static 1.2", "between 0 and 1"),
-    ("lora", "--num-nodes 16 --rollout-batch-size 3 --global-batch-size 24", "16 data-parallel ranks; pass 32"),
+    ("lora", "--num-nodes 16 --rollout-batch-size 3 --global-batch-size 24", "16 data-parallel ranks"),
     ("lora", "--ref-load /x", "the base with its adapter off"),
     ("lora", "--extra-env-vars DAYTONA_API_KEY=x", "DAYTONA_API_KEY_FILE=path"),
     ("lora", "--miles-host-ip head-node", "numeric"),
@@ -53,6 +69,13 @@ def test_it_is_refused_with_the_way_out(launch: Callable[..., Any], script: str,
     assert answer.code == 2, answer.out
     assert text in answer.err
     assert "tok@" not in answer.err
+
+
+@pytest.mark.parametrize("name", ["WANDB_BASE_URL", "no_proxy", "PYTHONPATH", "NCCL_DEBUG_FILE", "AGENT_MODEL_NAME"])
+def test_a_password_in_a_url_of_the_environment_is_refused_by_name(launch: Callable[..., Any], name: str) -> None:
+    answer = launch("--dry-run", **{name: "https://u:tok@h"})
+    assert answer.code == 2
+    assert name in answer.err and "tok@" not in answer.err + answer.out
 
 
 def test_a_value_keeps_its_further_equals_signs(launch: Callable[..., Any]) -> None:
