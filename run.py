@@ -32,7 +32,7 @@ from launcher.miles.parallel import (
 from launcher.miles.placement import placement
 from launcher.miles.recipe import Conversion, Recipe, Run
 from launcher.model_shape import BF16, GLM_4_7_FLASH
-from launcher.options import LocalOptions
+from launcher.options import LocalOptions, miles_install
 from launcher.save_folder import tracked_start
 
 PROGRAM = "run.py"
@@ -94,8 +94,8 @@ ENGINES: Mapping[str, EngineRules] = {"miles": MILES, "local": LOCAL}
 
 
 def recipe(options: Options, run: Run) -> Recipe:
-    shape, rollout, miles, flash = GLM_4_7_FLASH, options.rollout, options.miles, options.flash
-    assert miles is not None and flash is not None, "options of --engine miles"
+    shape, rollout, miles, flash = GLM_4_7_FLASH, options.rollout, miles_install(options), options.flash
+    assert flash is not None, "a group of --engine miles"
     files, traces = options.files, args.traces(options.files)
 
     layout = colocated_layout(options.machines.num_nodes, int(options.machines.num_gpus_per_node or 0))

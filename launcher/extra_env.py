@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from launcher.errors import OptionsError
@@ -41,8 +41,8 @@ def parse_extra_env(items: Sequence[str]) -> dict[str, str]:
     return variables
 
 
-def _item_pairs(text: str) -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
+def _item_pairs(text: str) -> Iterator[tuple[str, str]]:
+    # One by one: behind a name that is refused may come what was meant as its value.
     for item in text.split():
         name, equals, value = item.partition("=")
         if not equals:
@@ -50,8 +50,7 @@ def _item_pairs(text: str) -> list[tuple[str, str]]:
                 f"{_OPTION}: {item!r} has no '='; write NAME=VALUE, and use JSON for a value with spaces: "
                 '\'{"NAME": "two words"}\''
             )
-        pairs.append((name, value))
-    return pairs
+        yield name, value
 
 
 def _json_pairs(text: str) -> list[tuple[str, str]]:

@@ -12,15 +12,17 @@ from launcher.plan import Plan
 
 def write_launch_files(plan: Plan) -> None:
     """Writes `<save-dir>/launch/<run-id>.json` and `<traces>/launch.json`, each whole or not at all."""
-    write_texts({str(path): f"{plan.as_json()}\n" for path in plan.launch_files()})
+    first, *beside_dumps = plan.launch_files()
+    write_texts({str(first): f"{plan.as_json()}\n"}, "--save-dir")
+    write_texts({str(path): f"{plan.as_json()}\n" for path in beside_dumps}, "--save-traces-dir")
 
 
-def write_texts(texts: Mapping[str, str]) -> None:
-    """`texts` by path; each file is whole or not there. Raises PreflightError."""
+def write_texts(texts: Mapping[str, str], option: str) -> None:
+    """`texts` by path below the folder of `option`; each file is whole or not there. Raises PreflightError."""
     for name, text in texts.items():
         path = Path(name)
         try:
             with atomic_file(path) as file:
                 file.write(text.encode())
         except OSError as error:
-            raise PreflightError(f"{path} cannot be written ({error.strerror}); name another --save-dir") from error
+            raise PreflightError(f"{path} cannot be written ({error.strerror}); name another {option}") from error

@@ -147,6 +147,13 @@ class CommonOptions:
     tracking: Tracking
 
 
+def miles_install(options: CommonOptions) -> MilesInstall:
+    """Raises ValueError with another engine, which has no such group."""
+    if options.miles is None:
+        raise ValueError("these are not options of --engine miles")
+    return options.miles
+
+
 @dataclass(frozen=True)
 class LocalOptions(CommonOptions):
     """The groups of a launcher that can be rehearsed on one machine."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import sys
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from launcher.cli import SWITCHES, fields_of, flag, groups_of
+from launcher.errors import LauncherError
 from launcher.options import CommonOptions
 from launcher.secrets import shown
 
@@ -94,6 +97,17 @@ def _readable(value: object) -> str:
 
 def print_plan(plan: Plan, form: str) -> None:
     """`json`: one object and nothing else on standard output; `table`: for reading."""
+    try:
+        _print(plan, form)
+        sys.stdout.flush()
+    except OSError as error:
+        # The interpreter would try once more at its end, and say so with a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise LauncherError(f"the plan cannot be printed ({error.strerror})") from None
+
+
+def _print(plan: Plan, form: str) -> None:
     if form == "json":
         print(plan.as_json())
         return

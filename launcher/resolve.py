@@ -13,6 +13,8 @@ from launcher.options import CommonOptions
 from launcher.paths import absolute, model_location
 from launcher.secrets import validate_no_credentials
 
+_DIGITS = 9
+
 
 @dataclass(frozen=True)
 class Resolved[T: CommonOptions]:
@@ -37,11 +39,9 @@ def resolve[T: CommonOptions](
             values[option] = _typed(types[option], variable, environment[variable])
             from_environment[option] = variable
     for option, value in given.items():
-        if option in engine.refused:
-            raise OptionsError(f"{flag(option)} with --engine {engine.name}: {engine.refused[option]}")
-        if option not in values and option not in engine.derived:
+        if option not in values and option not in engine.refused and option not in engine.derived:
             raise OptionsError(f"{flag(option)} is not an option of --engine {engine.name} here; leave it out")
-        values[option] = _split(value) if option in ("families", "target_modules") else value
+        values[option] = _given(option, value, engine)
     for option, derive in engine.derived.items():
         if option not in given and option not in from_environment:
             values[option] = derive(values)
@@ -52,7 +52,22 @@ def resolve[T: CommonOptions](
     for option in engine.paths & values.keys():
         values[option] = _path(option, values[option])
     groups = {name: _build(group, values) for name, group in groups_of(options)}
-    return Resolved(options(**groups), frozenset(given), from_environment)
+    return Resolved(options(**groups), frozenset(name for name in given if given[name] != ""), from_environment)
+
+
+def _given(option: str, value: Any, engine: EngineRules) -> Any:
+    if option in engine.refused:
+        raise OptionsError(f"{flag(option)} with --engine {engine.name}: {engine.refused[option]}")
+    if option in ("families", "target_modules"):
+        return _split(value)
+    if value == "":
+        if engine.defaults.get(option) is not None or option in engine.derived:
+            raise OptionsError(f"{flag(option)} is empty; give a value, or leave it out")
+        # The documented example writes "" for what is not given.
+        return None
+    if isinstance(value, str) and value.startswith("--"):
+        raise OptionsError(f"{flag(option)} {value}: a value cannot begin with --, Miles would read it as a flag")
+    return value
 
 
 def _engine(name: str, engines: Mapping[str, EngineRules]) -> EngineRules:
@@ -73,12 +88,11 @@ def _build(group: type, values: Mapping[str, Any]) -> Any:
 
 def _typed(hint: Any, variable: str, text: str) -> Any:
     if hint is int:
-        try:
-            return int(text)
-        except ValueError:
+        if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
             raise OptionsError(
-                f"{variable}={text!r} in the environment is not a whole number; unset or correct it"
-            ) from None
+                f"{variable}={text[:40]!r} in the environment is not a whole number; unset or correct it"
+            )
+        return int(text)
     return text
 
 

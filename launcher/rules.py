@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
-import re
 
+from launcher.addresses import is_address, is_host
 from launcher.cli import flag, groups_of
 from launcher.errors import OptionsError
 from launcher.options import Agent, CommonOptions, Job, Local, Lora, Machines, MilesInstall, Rollout, Tracking
 from launcher.secrets import validate_url, without_credentials
 
 _HIGHEST_PORT = 65535
-_HOST_NAME = re.compile(
-    r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?\Z"
-)
+_MOST = 10**9  # of anything that is counted here
+_MOST_GPUS = 1024  # of a node
 
 
 def validate(options: CommonOptions) -> None:
@@ -33,7 +31,7 @@ def validate(options: CommonOptions) -> None:
             validate_adapter(group)
         if isinstance(group, MilesInstall):
             gpus = options.machines.num_gpus_per_node
-            _require(gpus is not None and gpus > 0, "num_gpus_per_node", gpus, "at least 1")
+            _require(gpus is not None and 0 < gpus <= _MOST_GPUS, "num_gpus_per_node", gpus, f"1 to {_MOST_GPUS}")
             validate_addresses(options.machines)
             validate_ports(group, options.tracking)
         if isinstance(group, Local):
@@ -72,7 +70,7 @@ def validate_sizes_are_positive(options: CommonOptions) -> None:
         "max_consecutive_discards": options.job.max_consecutive_discards,
     }
     for name, value in sizes.items():
-        _require(value > 0 and math.isfinite(value), name, value, "a positive number")
+        _require(0 < value <= _MOST, name, value, "a positive number")
 
 
 def validate_group_has_an_advantage(rollout: Rollout) -> None:
@@ -118,36 +116,30 @@ def validate_adapter(lora: Lora) -> None:
 def validate_addresses(machines: Machines) -> None:
     """The router parses what the services bind as a number; agents put a port of their own behind the host."""
     ip, host = machines.miles_host_ip, machines.session_server_external_host
-    if ip is not None and not _is_address(ip):
+    if ip is not None and not is_address(ip):
         raise OptionsError(
             f"--miles-host-ip {without_credentials(ip)} is not a numeric address, and the router takes no other; pass "
             "the address that the name resolves to, or 0.0.0.0 for all"
         )
-    if host is not None and not (_HOST_NAME.match(host) or _is_address(host)):
+    if host is not None and not is_host(host):
         raise OptionsError(
             f"--session-server-external-host {without_credentials(host)} is not a host; pass a name or an address "
             "alone, without http://, brackets or a port (each session server adds its own)"
         )
 
 
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def validate_ports(miles: MilesInstall, tracking: Tracking) -> None:
     """Each in range, and no two services on one."""
-    _require(miles.session_server_workers > 0, "session_server_workers", miles.session_server_workers, "at least 1")
     first, count = miles.session_server_port, miles.session_server_workers
+    _require(
+        0 < count <= _HIGHEST_PORT, "session_server_workers", count, "at least 1, and no more than there are ports"
+    )
+    _require(first >= 1024 and first + count - 1 <= _HIGHEST_PORT, "session_server_port", first,
+             f"such that {count} ports from it on lie between 1024 and {_HIGHEST_PORT}")  # fmt: skip
     taken = {first + n: f"session server {n} (--session-server-port {first})" for n in range(count)}
     ports = {"sglang_router_port": miles.sglang_router_port}
     if tracking.use_prometheus and tracking.prometheus_port is not None:
         ports["prometheus_port"] = tracking.prometheus_port
-    _require(first >= 1024 and first + count - 1 <= _HIGHEST_PORT, "session_server_port", first,
-             f"such that {count} ports from it on lie between 1024 and {_HIGHEST_PORT}")  # fmt: skip
     for name, port in ports.items():
         _require(1024 <= port <= _HIGHEST_PORT, name, port, f"between 1024 and {_HIGHEST_PORT}")
         if port in taken:
@@ -205,4 +197,5 @@ def validate_lock_step_fits(rollout: Rollout, local: Local) -> None:
 
 def _require(holds: bool, option: str, value: object, wanted: str) -> None:
     if not holds:
-        raise OptionsError(f"{flag(option)} {value}: must be {wanted}")
+        shown = str(value) if not isinstance(value, int) or abs(value) <= _MOST**2 else "(a number of many digits)"
+        raise OptionsError(f"{flag(option)} {shown}: must be {wanted}")

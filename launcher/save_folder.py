@@ -5,15 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.errors import NothingLeftError, OptionsError
+from launcher.errors import NothingLeftError, OptionsError, PreflightError
 from launcher.options import CommonOptions
 
 TRACKER = "latest_checkpointed_iteration.txt"
+_DIGITS = 9  # of a rollout id
 _ITERATION = re.compile(r"iter_\d+\Z")
 
 
@@ -30,6 +32,22 @@ class StartPoint:
         return f"{self.done} done, {self.to_go} to go"
 
 
+def validate_folder(option: str, folder: Path) -> None:
+    """Raises OptionsError for what is no folder and can become none: a file on its way, a loop, a name too long."""
+    for path in (folder, *folder.parents):
+        try:
+            mode = path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            if path.is_symlink():
+                raise OptionsError(f"{option} {folder}: {path} is a link to nothing; name a folder") from None
+            continue
+        except OSError as error:
+            raise OptionsError(f"{option} {str(folder)[:200]}: {error.strerror}; name another folder") from None
+        if not stat.S_ISDIR(mode):
+            raise OptionsError(f"{option} {folder}: {path} is a file; name a folder")
+        return
+
+
 def is_used(folder: Path) -> bool:
     """A tracker or a checkpoint makes it so; `launch/`, `traces/` and generated files of a failed start do not."""
     if not folder.is_dir():
@@ -40,6 +58,7 @@ def is_used(folder: Path) -> bool:
 def read_tracker(option: str, folder: Path) -> int:
     """0-based id of the last saved rollout. Raises OptionsError when it does not name one."""
     tracker = folder / TRACKER
+    validate_folder(option, folder)
     try:
         text = tracker.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
@@ -51,7 +70,7 @@ def read_tracker(option: str, folder: Path) -> int:
         raise OptionsError(
             f"{option}: {tracker} cannot be read ({error}); restore it, or start in a new folder"
         ) from None
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise OptionsError(
             f"{option}: {tracker} says {text[:40]!r}, which is no rollout id; a 'release' checkpoint holds no "
             "optimizer and no position: start a new run from it with --hf-checkpoint"
@@ -61,8 +80,7 @@ def read_tracker(option: str, folder: Path) -> int:
 
 def find_start_point(save_dir: Path, load_dir: Path | None, resume: bool, num_rollout: int) -> StartPoint:
     """Raises OptionsError for a folder that cannot be used so, NothingLeftError when every rollout is done."""
-    if save_dir.exists() and not save_dir.is_dir():
-        raise OptionsError(f"--save-dir {save_dir} is a file; name a folder")
+    validate_folder("--save-dir", save_dir)
     source = load_dir or (save_dir if resume else None)
     same = source is not None and source.resolve() == save_dir.resolve()
     if is_used(save_dir) and not (resume and same):
@@ -95,8 +113,13 @@ def held(save_dir: Path) -> Generator[None]:
 
     Raises OptionsError while another process holds it.
     """
-    (save_dir / "launch").mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(save_dir / "launch" / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        (save_dir / "launch").mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(save_dir / "launch" / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise PreflightError(
+            f"--save-dir {save_dir} cannot be written ({error.strerror}); name another folder"
+        ) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

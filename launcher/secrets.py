@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
+from launcher.addresses import is_host
 from launcher.errors import OptionsError
 
 HIDDEN = "***"
@@ -47,7 +48,9 @@ def validate_url(option: str, url: str) -> None:
         )
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in ("http", "https") and is_host(parts.hostname or "") and parts.port != 0
+        # urlsplit drops line breaks and tabs that a client then stumbles over.
+        usable = usable and url.isascii() and url.isprintable() and " " not in url
     except ValueError:
         usable = False
     if not usable:

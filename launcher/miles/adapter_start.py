@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import NothingLeftError, OptionsError
-from launcher.save_folder import StartPoint, is_used
+from launcher.save_folder import StartPoint, is_used, validate_folder
 
 _ITERATION = re.compile(r"iter_(\d+)\Z")
 _SHARD = re.compile(r"adapter_megatron_rank(\d+)\.pt\Z")
@@ -28,8 +28,7 @@ def find_adapter_start(save_dir: Path, load_dir: Path | None, resume: bool, num_
 
     Raises OptionsError for folders that cannot be used so, NothingLeftError when every rollout is done.
     """
-    if save_dir.exists() and not save_dir.is_dir():
-        raise OptionsError(f"--save-dir {save_dir} is a file; name a folder")
+    validate_folder("--save-dir", save_dir)
     if is_used(save_dir):
         source = load_dir or save_dir
         raise OptionsError(
@@ -56,11 +55,15 @@ def find_adapter_start(save_dir: Path, load_dir: Path | None, resume: bool, num_
 
 
 def newest_adapter(load_dir: Path) -> SavedAdapter:
-    """The last one that is complete. Raises OptionsError when there is none."""
+    """The last one that is complete: of one run, those with fewer shards than others were cut short.
+
+    Raises OptionsError when there is none.
+    """
     found = sorted(_adapters(load_dir), key=lambda item: item[0], reverse=True)
-    for rollout, folder in found:
-        shards = complete_shards(folder)
-        if shards is not None:
+    counted = [(rollout, folder, complete_shards(folder)) for rollout, folder in found]
+    most = max((shards for _, _, shards in counted if shards is not None), default=0)
+    for rollout, folder, shards in counted:
+        if shards is not None and shards in (0, most):
             return SavedAdapter(folder, rollout, shards)
     incomplete = f" ({len(found)} are there and not complete)" if found else ""
     raise OptionsError(
@@ -83,6 +86,7 @@ def complete_shards(folder: Path) -> int | None:
 
 
 def _adapters(load_dir: Path) -> Iterator[tuple[int, Path]]:
+    validate_folder("--load-dir", load_dir)
     try:
         entries = list(load_dir.iterdir())
     except OSError as error:

@@ -75,7 +75,7 @@ def grpo(kl: float) -> list[str]:
 def optimizer(lr: float) -> list[str]:
     return [
         *("--optimizer", "adam"),
-        *("--lr", f"{lr:g}"),
+        *("--lr", str(lr)),
         *("--lr-decay-style", "constant"),
         *("--weight-decay", "0.1"),
         *("--adam-beta1", "0.9"),
@@ -108,7 +108,7 @@ def placement(layout: Layout) -> list[str]:
 def engines(sizes: EngineSizes, static_fraction: float, miles: MilesInstall) -> list[str]:
     return [
         *("--rollout-num-gpus-per-engine", str(sizes.gpus)),
-        *("--sglang-mem-fraction-static", f"{static_fraction:g}"),
+        *("--sglang-mem-fraction-static", str(static_fraction)),
         *MODEL_FAMILY,
         *("--sglang-router-port", str(miles.sglang_router_port)),
     ]

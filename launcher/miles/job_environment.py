@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from launcher.addresses import is_host
+from launcher.errors import OptionsError
 from launcher.extra_env import parse_extra_env
 from launcher.options import CommonOptions, MilesInstall
-from launcher.secrets import validate_no_credentials
+from launcher.secrets import validate_no_credentials, without_credentials
 from swe_agent_function import DEFAULT_TRIAL_TIMEOUT
 
 OWN_FOLDER = Path(__file__).resolve().parents[2]
@@ -43,6 +45,8 @@ def job_environment(
     """`--extra-env-vars` is strongest, this environment's settings are next; PYTHONPATH and no_proxy are joined."""
     extra = parse_extra_env(options.files.extra_env_vars)
     head = extra.get("MASTER_ADDR") or environment.get("MASTER_ADDR") or _host(options.job.ray_address) or "127.0.0.1"
+    if not is_host(head):
+        raise OptionsError(f"MASTER_ADDR={without_credentials(head)} is no host name or address; correct or unset it")
     job = {
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
@@ -69,7 +73,7 @@ def job_environment(
 
 def _host(ray_address: str | None) -> str | None:
     """Of `http://head:8265` or `head:6379`; `auto` names none."""
-    if not ray_address or ray_address == "auto":
+    if not ray_address or ray_address in ("auto", "local"):
         return None
     return urlsplit(ray_address if "://" in ray_address else f"//{ray_address}").hostname
 

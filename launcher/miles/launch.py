@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from launcher.errors import ExitCode, OptionsError, PreflightError
@@ -12,16 +13,18 @@ from launcher.extra_env import parse_extra_env
 from launcher.launch_file import write_launch_files, write_texts
 from launcher.miles.capabilities import read_capabilities
 from launcher.miles.logged import last_dumped_rollout
-from launcher.miles.miles_plan import Facts, build_plan, miles_install, wandb_is_on
+from launcher.miles.miles_plan import Facts, build_plan, wandb_is_on
 from launcher.miles.nvlink import has_nvlink
 from launcher.miles.recipe import Build, FindStart, Recipe, Run
-from launcher.options import CommonOptions
+from launcher.options import CommonOptions, miles_install
 from launcher.plan import Plan, print_plan
 from launcher.ray_jobs.address import existing_cluster
 from launcher.resolve import Resolved
 from launcher.run_id import new_run_id
 from launcher.save_folder import held
 from swe_agent_function import DEFAULT_TRIAL_TIMEOUT
+
+_LONGEST_TRIAL = 10_000_000  # seconds
 
 
 def launch[T: CommonOptions](
@@ -73,18 +76,13 @@ def start(
             f"{nodes} nodes need a Ray cluster that already spans them; start one with `ray start` on every node and "
             "pass --ray-address http://HEAD:8265"
         )
-    with (
-        held(Path(plan.files["save"])),
-        cluster(
-            address,
-            num_gpus=recipe.layout.gpus_per_node,
-            node_ip=plan.environment["MASTER_ADDR"],
-            keep=job.no_wait,
-        ) as ray,
-    ):
-        write_texts(recipe.generated)
+    with ExitStack() as stack:
+        stack.enter_context(held(Path(plan.files["save"])))
+        write_texts(recipe.generated, "--save-dir")
         write_launch_files(plan)
         print("\n".join(f"note: {note}" for note in plan.notes), file=sys.stderr)
+        head, gpus = plan.environment["MASTER_ADDR"], recipe.layout.gpus_per_node
+        ray = stack.enter_context(cluster(address, num_gpus=gpus, node_ip=head, keep=job.no_wait))
         verdict = prepare(ray, plan, recipe, options)
         if verdict is not ExitCode.SUCCEEDED:
             return verdict
@@ -104,6 +102,9 @@ def _trial_timeout(options: CommonOptions, environment: Mapping[str, str]) -> fl
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise OptionsError(f"AGENT_TRIAL_TIMEOUT={text!r} is not a number of seconds; correct or unset it")
+    if not 0 < seconds <= _LONGEST_TRIAL:
+        raise OptionsError(
+            f"AGENT_TRIAL_TIMEOUT={text[:40]!r} is not a number of seconds, {_LONGEST_TRIAL:,} at most; correct or "
+            "unset it"
+        )
     return seconds

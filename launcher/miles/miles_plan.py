@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.cli import flag
-from launcher.errors import OptionsError
 from launcher.miles.capabilities import Capabilities, adapt, grouped
 from launcher.miles.job_environment import job_environment
 from launcher.miles.memory import GIB, H200_GIB, estimate
 from launcher.miles.recipe import Recipe, Run
-from launcher.options import CommonOptions, MilesInstall
+from launcher.options import CommonOptions, MilesInstall, miles_install
 from launcher.plan import Plan
 from launcher.resolve import Resolved
 from launcher.save_folder import TRACKER
@@ -37,12 +36,6 @@ def wandb_is_on[T: CommonOptions](resolved: Resolved[T], environment: Mapping[st
         return False
     asked = any(option in resolved.given for option in WANDB_OPTIONS)
     return asked or mode in ("offline", "dryrun") or bool(environment.get("WANDB_API_KEY"))
-
-
-def miles_install(options: CommonOptions) -> MilesInstall:
-    if options.miles is None:
-        raise OptionsError("this launcher has no --engine miles")
-    return options.miles
 
 
 def train_script(options: CommonOptions, recipe: Recipe) -> str:

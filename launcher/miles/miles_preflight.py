@@ -16,13 +16,13 @@ from launcher.checks.prompts import check_prompts, read_instance_ids
 from launcher.errors import PreflightError
 from launcher.miles.job_environment import OWN_FOLDER
 from launcher.miles.memory import GIB
-from launcher.miles.miles_plan import miles_install
 from launcher.miles.recipe import Recipe
-from launcher.options import CommonOptions
+from launcher.options import CommonOptions, miles_install
 from launcher.plan import Plan
 from launcher.preflight import Check, Finding, Status, failure, ok, print_findings, run_checks, warning
 from launcher.ray_jobs.cluster import cluster
 from launcher.ray_jobs.job import JobSpec, job_output
+from launcher.save_folder import TRACKER, read_tracker
 
 # Of the job's driver and workers; what they import beside these comes with them.
 MODULES = ("miles", "megatron.core", "sglang", "httpx")
@@ -41,6 +41,7 @@ def preflight(
     checks: list[Check] = [
         lambda: check_no_secrets((*plan.entrypoint, *plan.arguments), plan.environment),
         lambda: check_memory(plan),
+        lambda: check_start(plan),
         lambda: check_rows(Path(plan.files["prompt_data"]), options.rollout.rollout_batch_size, address is not None),
         lambda: check_service(plan, recipe, options),
         lambda: check_machines(plan, spec, recipe.layout.nodes, address, environment),
@@ -119,6 +120,22 @@ def check_memory(plan: Plan) -> Finding:
     return failure(
         "memory", plan.memory["verdict"], "use more GPUs, shorter sessions (--max-seq-len), or fewer at a time"
     )
+
+
+def check_start(plan: Plan) -> Finding:
+    """A tracker can outlive the checkpoint that it names."""
+    load = plan.files["load"]
+    if not load or not Path(load, TRACKER).is_file():
+        return ok("start", f"from {load}" if load else "from the beginning")
+    rollout = read_tracker("--load-dir", Path(load))
+    folder = Path(load, f"iter_{rollout:07d}")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return failure(
+            "start",
+            f"{TRACKER} in {load} says {rollout}, and {folder.name} is not there or empty",
+            "restore it, or write the id of a checkpoint that is there into the tracker",
+        )
+    return ok("start", f"after rollout {rollout} of {load}")
 
 
 def check_rows(rows: Path, batch: int, elsewhere: bool) -> Finding:

@@ -12,7 +12,12 @@ def has_nvlink() -> bool:
     """By `nvidia-smi topo -m`; False where there is none, as on a laptop."""
     try:
         answer = subprocess.run(
-            ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=_SECONDS, check=False
+            ["nvidia-smi", "topo", "-m"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

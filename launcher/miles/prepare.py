@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from launcher.checks.references import is_converted, write_marker
+from launcher.checks.references import is_converted
 from launcher.errors import ExitCode
 from launcher.miles.conversion import conversion_command
 from launcher.miles.recipe import Recipe
@@ -20,27 +20,15 @@ def prepare(ray: Cluster, plan: Plan, recipe: Recipe, options: CommonOptions) ->
     conversion = recipe.conversion
     if conversion is None or conversion.skipped:
         return ExitCode.SUCCEEDED
-    folder, fields = Path(conversion.folder), recipe.shape.hf_fields
-    complete, reason = is_converted(folder, fields, recipe.shape.name)
+    complete, reason = is_converted(Path(conversion.folder), recipe.shape.hf_fields, recipe.shape.name)
     if complete:
         print(f"reference: {reason}", file=sys.stderr)
         return ExitCode.SUCCEEDED
-    print(f"converting {conversion.hf_checkpoint} to {folder} ({reason})", file=sys.stderr)
+    # What is not complete here may be so on the nodes: the job looks again before it converts.
     job = JobSpec(
         submission_id=f"{plan.run_id}-prepare",
         entrypoint=conversion_command(conversion, recipe.shape, options),
         environment=plan.environment,
         metadata={"launcher": plan.launcher},
     )
-    verdict = run_job(ray, job, wait=True, out=sys.stdout)
-    if verdict is not ExitCode.SUCCEEDED:
-        return verdict
-    complete, reason = is_converted(folder, fields, recipe.shape.name)
-    if not complete and not folder.exists():
-        print(f"{folder} was converted on a node and cannot be seen from here", file=sys.stderr)
-        return ExitCode.SUCCEEDED
-    if not complete:
-        print(f"the conversion ended without error, but {reason}", file=sys.stderr)
-        return ExitCode.FAILED
-    write_marker(folder, conversion.hf_checkpoint, fields)
-    return ExitCode.SUCCEEDED
+    return run_job(ray, job, wait=True, out=sys.stdout)

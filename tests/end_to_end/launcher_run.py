@@ -98,6 +98,6 @@ def make_ground(folder: Path, agent_server: str, gpus: int, instance_ids: tuple[
 def write_reference(folder: Path, fields: Mapping[str, object] = GLM_4_7_FLASH.hf_fields) -> None:
     (folder / "release").mkdir(parents=True)
     for name in ("metadata.json", "common.pt", "__0_0.distcp"):
-        (folder / "release" / name).write_bytes(b"")
+        (folder / "release" / name).write_bytes(b"x")
     (folder / "latest_checkpointed_iteration.txt").write_text("release")
     write_marker(folder, "somewhere", fields)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.launcher.miles import sources
+from tests.launcher.miles.launchers import ROOT
 
 REFUSED = [
     ("sync", "--rollout-batch-size 4 --n-samples-per-prompt 8 --global-batch-size 24", "pass --global-batch-size 32"),
@@ -43,6 +47,20 @@ REFUSED = [
     ("sync", "--extra-env-vars DAYTONA_API_KEY=x", "DAYTONA_API_KEY_FILE=path"),
     ("sync", "--extra-env-vars HARBOR_ADMIN_SECRET=x", "HARBOR_ADMIN_SECRET_FILE=path"),
     ("sync", "--ray-address ray://h:10001", "http://"),
+    ("sync", "--agent-server-url http://a..b:1", "is not a URL"),
+    ("sync", f"--agent-server-url http://{'a' * 64}:1", "is not a URL"),
+    ("sync", "--agent-server-url http://h:1/\x01", "is not a URL"),
+    ("sync", f"--num-rollout 1{'0' * 400}", "--num-rollout (a number of many digits)"),
+    ("sync", "--session-server-workers 300000000", "--session-server-workers 300000000"),
+    ("sync", "--num-gpus-per-node 300000000", "--num-gpus-per-node 300000000"),
+    ("sync", "--wandb-project=--use-miles-dashboard", "cannot begin with --"),
+    ("sync", "--save-dir /etc/passwd/x", "/etc/passwd is a file"),
+    ("sync", f"--save-dir /tmp/{'x' * 300}", "File name too long"),
+    ("sync", "--load-dir /etc/passwd --save-dir /new", "/etc/passwd is a file"),
+    ("lora", "--save-dir /etc/passwd/x", "/etc/passwd is a file"),
+    ("sync", "--save-dir ~nosuchuser/x", "no home folder"),
+    ("sync", "--extra-env-vars HF_TOKEN= tok@", "HF_TOKEN_FILE=path"),
+    ("sync", "--extra-env-vars AGENT_TRIAL_TIMEOUT=1e308", "10,000,000"),
     ("async", "--train-num-nodes 2 --num-nodes 2", "leaves 0 nodes for rollout"),
     ("async", "--num-nodes 1", "--num-nodes 2"),
     ("async", "--train-num-nodes 0", "--train-num-nodes 0"),
@@ -83,6 +101,70 @@ def test_a_value_keeps_its_further_equals_signs(launch: Callable[..., Any]) -> N
     assert '"A": "b=c"' in answer.out and '"D": "e"' in answer.out
 
 
+@pytest.mark.parametrize(
+    "option", ["--save-dir", "--hf-checkpoint", "--prompt-data", "--miles-path", "--wandb-project"]
+)
+def test_an_empty_value_where_one_is_needed_is_refused(launch: Callable[..., Any], option: str) -> None:
+    answer = launch("--dry-run", option, "")
+    assert answer.code == 2
+    assert f"{option} is empty" in answer.err
+
+
+def test_the_documented_empty_values_mean_not_given(launch: Callable[..., Any]) -> None:
+    empty = ("--save-traces-dir", "", "--wandb-team", "", "--router-external-host", "", "--miles-host-ip", "")
+    given, plain = launch("--dry-run", "--format", "json", *empty), launch("--dry-run", "--format", "json")
+    assert json.loads(given.out)["arguments"] == json.loads(plain.out)["arguments"]
+
+
+@pytest.mark.parametrize("value", ["foo bar$(x)", "u:tok@h", "a..b"])
+def test_a_master_address_that_is_none_is_refused(launch: Callable[..., Any], value: str) -> None:
+    answer = launch("--dry-run", MASTER_ADDR=value)
+    assert answer.code == 2
+    assert "MASTER_ADDR=" in answer.err and "tok@" not in answer.err
+
+
+def test_a_learning_rate_keeps_its_digits(launch: Callable[..., Any]) -> None:
+    arguments = json.loads(launch("--dry-run", "--format", "json", "--lr", "1.23456789e-6").out)["arguments"]
+    assert arguments[arguments.index("--lr") + 1] == "1.23456789e-06"
+
+
+def test_local_is_no_address_of_a_head(launch: Callable[..., Any]) -> None:
+    plan = json.loads(launch("--dry-run", "--format", "json", "--ray-address", "local").out)
+    assert plan["environment"]["MASTER_ADDR"] == "127.0.0.1"
+
+
+def test_a_half_written_adapter_is_passed_over(launch: Callable[..., Any], tmp_path: Path) -> None:
+    for number, shards in ((9, 32), (19, 31), (29, 16)):
+        adapter = tmp_path / "old" / f"iter_{number:07d}" / "adapter"
+        adapter.mkdir(parents=True)
+        for rank in range(shards):
+            (adapter / f"adapter_megatron_rank{rank}.pt").write_bytes(b"x")
+    flags = ("--load-dir", str(tmp_path / "old"), "--save-dir", str(tmp_path / "new"))
+    plan = json.loads(launch("--dry-run", "--format", "json", *flags, script="lora").out)
+    assert plan["files"]["load"] == str(tmp_path / "old" / "iter_0000009" / "adapter")
+
+
+def test_a_link_in_a_circle_is_no_folder(launch: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    answer = launch("--dry-run", "--save-dir", str(tmp_path / "loop"), "--resume")
+    assert answer.code == 2
+    assert "--save-dir" in answer.err
+
+
+def test_a_plan_that_cannot_be_printed_is_one_sentence() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "run.py", "--dry-run"],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "run.py: the plan cannot be printed (No space left on device)\n"
+
+
 def write_tracker(folder: Path, text: str) -> str:
     folder.mkdir()
     (folder / "latest_checkpointed_iteration.txt").write_text(text)
@@ -102,6 +184,7 @@ def test_a_run_that_is_done_has_nothing_left(launch: Callable[..., Any], tmp_pat
     ("tracker", "flags", "text"),
     [
         ("release", "--resume", "'release'"),
+        ("9" * 5000, "--resume", "no rollout id"),
         ("39", "", "--resume"),
         (None, "--resume", "has no latest_checkpointed_iteration.txt"),
     ],
