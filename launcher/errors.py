@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from enum import IntEnum
 from typing import ClassVar
+
+from launcher.output import say
 
 
 class ExitCode(IntEnum):
@@ -16,7 +17,7 @@ class ExitCode(IntEnum):
     REFUSED = 2  # the options or the plan cannot work
     PREFLIGHT_FAILED = 3
     NOTHING_LEFT = 4
-    STOPPED = 130  # Ctrl-C
+    STOPPED = 130  # Ctrl-C, or SIGTERM while a job is followed
 
 
 class LauncherError(Exception):
@@ -48,8 +49,8 @@ def with_exit_code(program: str, body: Callable[[], int]) -> int:
     try:
         return body()
     except LauncherError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        say(f"{program}: {error}")
         return int(error.exit_code)
     except KeyboardInterrupt:
-        print(f"{program}: stopped", file=sys.stderr)
+        say(f"{program}: stopped")
         return int(ExitCode.STOPPED)

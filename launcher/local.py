@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 
 from launcher.errors import ExitCode, PreflightError
 from launcher.launch_file import write_launch_files
 from launcher.local_run import build_config, build_plan
 from launcher.options import LocalOptions
+from launcher.output import say
 from launcher.plan import print_plan
 from launcher.preflight import Status, print_findings
 from launcher.resolve import Resolved
@@ -38,7 +38,7 @@ def launch[T: LocalOptions](program: str, resolved: Resolved[T], environment: Ma
         return ExitCode.SUCCEEDED
     with held(config.save_dir):
         write_launch_files(plan)
-        print("\n".join(f"note: {note}" for note in plan.notes), file=sys.stderr)
+        say("\n".join(f"note: {note}" for note in plan.notes))
         # Before the import: OpenMP reads its settings when it is loaded.
         os.environ.update({name: value for name, value in plan.environment.items() if name != "WANDB_API_KEY"})
         # Only now: PyTorch takes seconds to import, and everything above answers at once.

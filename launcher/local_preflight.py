@@ -23,26 +23,28 @@ def preflight(config: LocalRunConfig, options: LocalOptions, environment: Mappin
     """All checks that concern this run."""
     checkpoints = checkpoint_bytes(options)
     need = None if checkpoints is None else checkpoints + _DUMPS_AND_TRIALS
-    checks: list[Check] = [
-        lambda: check_model(config.hf_checkpoint),
-        lambda: check_writable("save folder", config.save_dir, "--save-dir"),
-        lambda: check_writable("traces", config.traces_dir, "--save-traces-dir"),
-        lambda: check_disk(config.save_dir, need),
+    checks = [
+        Check("model", lambda: check_model(config.hf_checkpoint)),
+        Check("save folder", lambda: check_writable("save folder", config.save_dir, "--save-dir")),
+        Check("traces", lambda: check_writable("traces", config.traces_dir, "--save-traces-dir")),
+        Check("disk space", lambda: check_disk(config.save_dir, need)),
     ]
     if config.prompt_data is not None:
         rows = config.prompt_data
-        checks.append(lambda: check_prompts(rows, config.harbor_tasks_dir, config.rollout_batch_size))
+        checks.append(
+            Check("prompt data", lambda: check_prompts(rows, config.harbor_tasks_dir, config.rollout_batch_size))
+        )
     if config.agent_server_url is not None:
         url = config.agent_server_url
         trials = config.rollout_batch_size * config.n_samples_per_prompt
         seen = {**environment, **config.extra_env}
-        checks.append(lambda: check_given_agent_server(url, config.agent_timeout, trials, seen))
+        checks.append(Check(AGENT_SERVER, lambda: check_given_agent_server(url, config.agent_timeout, trials, seen)))
     else:
-        checks.append(check_sandbox)
+        checks.append(Check("sandbox", check_sandbox))
     if config.device == "cuda":
-        checks.append(check_gpu)
+        checks.append(Check("GPU", check_gpu))
     if config.wandb is not None:
-        checks.append(lambda: check_wandb_key(environment))
+        checks.append(Check("W&B", lambda: check_wandb_key(environment)))
     return run_checks(checks)
 
 

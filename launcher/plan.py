@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from typing import Any, cast
 from launcher.cli import SWITCHES, fields_of, flag, groups_of
 from launcher.errors import LauncherError
 from launcher.options import CommonOptions
+from launcher.output import write
 from launcher.secrets import shown
 
 # Of this invocation, not of the run: they would make a copied command print a plan instead of starting.
@@ -97,20 +101,13 @@ def _readable(value: object) -> str:
 
 def print_plan(plan: Plan, form: str) -> None:
     """`json`: one object and nothing else on standard output; `table`: for reading."""
-    try:
-        _print(plan, form)
-        sys.stdout.flush()
-    except OSError as error:
-        # The interpreter would try once more at its end, and say so with a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise LauncherError(f"the plan cannot be printed ({error.strerror})") from None
+    problem = write(sys.stdout, f"{plan.as_json()}\n" if form == "json" else _table(plan))
+    # A reader that has seen enough (`| head -1`) is no problem.
+    if problem is not None and problem != os.strerror(errno.EPIPE):
+        raise LauncherError(f"the plan cannot be printed ({problem})")
 
 
-def _print(plan: Plan, form: str) -> None:
-    if form == "json":
-        print(plan.as_json())
-        return
+def _table(plan: Plan) -> str:
     from rich.console import Console
     from rich.table import Table
 
@@ -124,4 +121,6 @@ def _print(plan: Plan, form: str) -> None:
     for part in ("environment", "placement", "ports", "files", "memory"):
         table.add_row(part, "\n".join(f"{name}: {_readable(value)}" for name, value in content[part].items()))
     table.add_row("notes", "\n".join(plan.notes))
-    Console(highlight=False, markup=False).print(table)
+    text = io.StringIO()
+    Console(file=text, width=shutil.get_terminal_size().columns, highlight=False, markup=False).print(table)
+    return text.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,13 +11,18 @@ from typing import Any, cast
 
 import httpx
 
+from launcher.checks.bounded_http import MIB, Reply, call
+from launcher.checks.json_object import json_object
+from launcher.checks.regular_file import read_regular
 from launcher.preflight import Finding, failure, first_three, ok, warning
 from swe_agent_function import DEFAULT_TRIAL_TIMEOUT
 
 NAME = "agent server"
 TIMEOUT = 3.0  # seconds of one call
 _TASKS_IN_ONE_CALL = 200
-_TASKS_BUDGET = 3.0  # seconds for all of them
+_TASKS_BUDGET = 3.0  # seconds until the last call begins
+_TASKS_BYTES = 4 * MIB  # of one answer
+_LONGEST_REASON = 200  # characters
 _DOCKER_NETWORKS = 31  # that Docker's default address pools give
 _NOT_OURS = "another kind of agent server? the run tries it as it is"
 
@@ -30,17 +36,19 @@ def ask_health(url: str, environment: Mapping[str, str]) -> dict[str, Any] | Fin
     except (OSError, ValueError) as error:
         return failure(NAME, f"no token in AGENT_SERVER_TOKEN_FILE ({error})", "name a file that holds the token")
     try:
-        reply = httpx.get(address, headers=headers, timeout=TIMEOUT, trust_env=False)
+        reply = call("GET", address, headers=headers, seconds=TIMEOUT)
+    except httpx.DecodingError as error:
+        return warning(NAME, f"{address} answers something else ({cause(error)})", _NOT_OURS)
     except httpx.HTTPError as error:
         return failure(NAME, f"{address} does not answer ({cause(error)})", way_out)
-    if reply.status_code == 401:
+    if reply.status == 401:
         return failure(
             NAME, f"{address} wants its token (401)", "set AGENT_SERVER_TOKEN_FILE to the file with the server's"
         )
-    if reply.status_code == 404:
+    if reply.status == 404:
         return warning(NAME, f"{address} does not exist (404)", _NOT_OURS)
-    if reply.status_code != 200:
-        return failure(NAME, f"{address} answers HTTP {reply.status_code}", way_out)
+    if reply.status != 200:
+        return failure(NAME, f"{address} answers HTTP {reply.status}", way_out)
     payload = _json_of(reply)
     if payload is None:
         return warning(NAME, f"{address} does not answer a JSON object", _NOT_OURS)
@@ -77,10 +85,10 @@ def judge_health(
 
 def check_room(health: Mapping[str, Any], trials: int, most_in_flight: int) -> Finding:
     name = f"{NAME}: trials at once"
-    room = _number(health.get("max_concurrent"))
+    room = _room(health)
     if room is None:
         return warning(
-            name, "/health says no max_concurrent", f"make sure that it runs {most_in_flight} trials at once"
+            name, "/health says no usable max_concurrent", f"make sure that it runs {most_in_flight} trials at once"
         )
     if room < trials:
         return failure(
@@ -100,7 +108,8 @@ def check_room(health: Mapping[str, Any], trials: int, most_in_flight: int) -> F
 def check_patience(health: Mapping[str, Any], most_in_flight: int, environment: Mapping[str, str]) -> Finding:
     """The longest trial and its wait in the server's queue, against what the agent function waits."""
     name = f"{NAME}: time limits"
-    agent, whole, room = (_number(health.get(key)) for key in ("agent_timeout", "trial_timeout", "max_concurrent"))
+    agent, whole = (_seconds(health.get(key)) for key in ("agent_timeout", "trial_timeout"))
+    room = _room(health)
     patience = trial_timeout(environment)
     # The other way round only where a server counts the trial without its agent.
     longest, which = max((whole or 0, "trial_timeout"), (agent or 0, "agent_timeout"))
@@ -141,9 +150,9 @@ def check_docker_networks(health: Mapping[str, Any], most_in_flight: int) -> Fin
     """Each trial's containers get a network of their own."""
     name = f"{NAME}: sandboxes"
     environment = health.get("environment")
-    if environment is not None and environment != "docker":
-        return ok(name, f"{environment}")
-    room = _number(health.get("max_concurrent"))
+    if isinstance(environment, str) and environment != "docker":
+        return ok(name, environment[:_LONGEST_REASON])
+    room = _room(health)
     at_once = int(min(room, most_in_flight)) if room else most_in_flight
     if at_once < _DOCKER_NETWORKS:
         return ok(name, f"at most {at_once} at once")
@@ -187,24 +196,24 @@ def check_tasks(url: str, instance_ids: Sequence[str], environment: Mapping[str,
     name = f"{NAME}: tasks"
     address = url.rstrip("/") + "/tasks"
     missing: list[str] = []
-    broken: dict[str, Any] = {}
+    broken: dict[str, str] = {}
     asked, deadline = 0, time.monotonic() + _TASKS_BUDGET
     try:
-        with httpx.Client(headers=bearer(environment), timeout=TIMEOUT, trust_env=False) as client:
-            while asked < len(instance_ids) and time.monotonic() < deadline:
-                ids = list(instance_ids[asked : asked + _TASKS_IN_ONE_CALL])
-                reply = client.post(address, json={"instance_ids": ids})
-                payload = _json_of(reply) if reply.status_code == 200 else None
-                lost, damaged = (payload or {}).get("missing"), (payload or {}).get("broken", {})
-                if not isinstance(lost, list) or not isinstance(damaged, dict):
-                    return warning(
-                        name,
-                        f"{address} does not say which tasks it has (HTTP {reply.status_code})",
-                        "make sure that it has the task of every instance_id",
-                    )
-                missing += cast(list[str], lost)
-                broken |= cast(dict[str, Any], damaged)
-                asked += len(ids)
+        headers = bearer(environment)
+        while asked < len(instance_ids) and time.monotonic() < deadline:
+            ids = list(instance_ids[asked : asked + _TASKS_IN_ONE_CALL])
+            body = {"instance_ids": ids}
+            reply = call("POST", address, headers=headers, body=body, seconds=TIMEOUT, most_bytes=_TASKS_BYTES)
+            answer = _tasks_of(reply, ids)
+            if answer is None:
+                return warning(
+                    name,
+                    f"{address} does not say which tasks it has (HTTP {reply.status})",
+                    "make sure that it has the task of every instance_id",
+                )
+            missing += answer[0]
+            broken |= answer[1]
+            asked += len(ids)
     except (httpx.HTTPError, OSError, ValueError) as error:
         return warning(
             name,
@@ -234,7 +243,7 @@ def bearer(environment: Mapping[str, str]) -> dict[str, str]:
     token_file = environment.get("AGENT_SERVER_TOKEN_FILE")
     if not token_file:
         return {}
-    token = Path(token_file).read_text(encoding="utf-8").strip()
+    token = read_regular(Path(token_file)).decode().strip()
     if not token or not token.isascii() or not token.isprintable():
         raise ValueError(f"{token_file} holds no token of printable ASCII")
     return {"Authorization": f"Bearer {token}"}
@@ -254,13 +263,38 @@ def cause(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _json_of(reply: httpx.Response) -> dict[str, Any] | None:
+def _json_of(reply: Reply) -> dict[str, Any] | None:
     try:
-        payload: object = reply.json()
+        return json_object(reply.body)
     except ValueError:
         return None
-    return cast(dict[str, Any], payload) if isinstance(payload, dict) else None
+
+
+def _tasks_of(reply: Reply, ids: Sequence[str]) -> tuple[list[str], dict[str, str]] | None:
+    """Which of `ids` are missing, and which are broken and why; None where the answer does not tell."""
+    payload = (_json_of(reply) if reply.status == 200 else None) or {}
+    missing, broken = payload.get("missing"), payload.get("broken", {})
+    if not isinstance(missing, list) or not isinstance(broken, dict):
+        return None
+    named = [*cast(list[object], missing), *cast(dict[str, object], broken)]
+    if not all(isinstance(name, str) and name in ids for name in named):
+        return None
+    reasons = {name: str(why)[:_LONGEST_REASON] for name, why in cast(dict[str, object], broken).items()}
+    return cast(list[str], missing), reasons
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """Finite: only such come out of `json_object`, and `health` need not come from there."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) <= sys.float_info.max else None
+
+
+def _room(health: Mapping[str, Any]) -> float | None:
+    room = _number(health.get("max_concurrent"))
+    return room if room is not None and room >= 1 else None
+
+
+def _seconds(value: object) -> float | None:
+    seconds = _number(value)
+    return seconds if seconds is not None and seconds > 0 else None

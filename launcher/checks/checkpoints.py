@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from launcher.checks.json_object import json_object
+from launcher.checks.regular_file import is_filled, read_regular
 from launcher.preflight import Finding, failure, first_three, ok
 
 CONFIG = "config.json"
@@ -34,8 +36,8 @@ def check_checkpoint(
 
 def local_folder(checkpoint: str) -> Path | None:
     """None for a hub id: a relative name that is no folder here."""
-    folder = Path(checkpoint).expanduser()
-    return folder if folder.exists() or checkpoint.startswith((".", "/", "~")) else None
+    folder = Path(os.path.expanduser(checkpoint))
+    return folder if os.path.exists(folder) or checkpoint.startswith((".", "/", "~")) else None
 
 
 def difference_of(found: Mapping[str, object], expected: Mapping[str, object], source: str, model: str) -> str:
@@ -50,17 +52,14 @@ def difference_of(found: Mapping[str, object], expected: Mapping[str, object], s
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object. Raises OSError, or ValueError where it is none."""
-    loaded: object = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(loaded, dict):
-        raise ValueError("no JSON object")
-    return cast(dict[str, Any], loaded)
+    return json_object(read_regular(path))
 
 
 def _check_weights(name: str, folder: Path, option: str, model: str) -> Finding:
-    files = {path.name for path in folder.glob("*.safetensors")}
+    files = {path.name for path in folder.glob("*.safetensors") if is_filled(path)}
     way_out = f"fetch the checkpoint again, or name a complete one with {option}"
     if not files:
-        return failure(name, f"{folder} holds no *.safetensors", way_out)
+        return failure(name, f"{folder} holds no *.safetensors with something in it", way_out)
     if (folder / INDEX).exists():
         try:
             index = read_object(folder / INDEX)

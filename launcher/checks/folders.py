@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 def check_paths(paths: Mapping[str, Path]) -> Finding:
     """`paths` by the option that names them; files and folders that must exist."""
-    missing = [f"{option} {path}" for option, path in paths.items() if not path.exists()]
+    missing = [f"{option} {path}" for option, path in paths.items() if not os.path.exists(path)]
     if missing:
         verb = "does" if len(missing) == 1 else "do"
         return failure("paths", f"{first_three(missing)} {verb} not exist", "install it there, or name the right path")
@@ -26,7 +28,7 @@ def check_paths(paths: Mapping[str, Path]) -> Finding:
 def check_repository(folder: Path) -> Finding:
     """Miles imports its hooks from this folder in every worker."""
     name = "this repository"
-    missing = [file for file in REPOSITORY_FILES if not (folder / file).is_file()]
+    missing = [file for file in REPOSITORY_FILES if not os.path.isfile(folder / file)]
     if missing:
         return failure(
             name,
@@ -38,13 +40,30 @@ def check_repository(folder: Path) -> Finding:
 
 def check_writable(name: str, folder: Path, option: str) -> Finding:
     """Tried with a real file in the nearest folder that exists: permissions alone do not tell of read-only mounts."""
-    existing = nearest_existing(folder)
     try:
+        existing = _nearest_there(folder)
+        longest = os.pathconf(existing, "PC_NAME_MAX")
+        if any(len(os.fsencode(part)) > longest for part in folder.relative_to(existing).parts):
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         return failure(name, f"{folder} cannot be written ({error.strerror})", f"name another folder with {option}")
     return ok(name, f"{folder} can be written")
+
+
+def _nearest_there(folder: Path) -> Path:
+    """The nearest folder that exists; raises OSError where something else is in the way, a dangling link too."""
+    for path in (folder, *folder.parents):
+        try:
+            path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if os.path.isdir(path):
+            return path
+        what = "no folder" if os.path.exists(path) else "a link that leads nowhere"
+        raise OSError(errno.ENOTDIR, f"{path} is {what}", str(path))
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
 
 
 def check_disk(folder: Path, need: int | None) -> Finding:
@@ -78,7 +97,7 @@ def check_offload(folder: Path, need: int, option: str = "--offload-train-disk-d
 
 
 def nearest_existing(folder: Path) -> Path:
-    return next((path for path in (folder, *folder.parents) if path.is_dir()), Path("/"))
+    return next((path for path in (folder, *folder.parents) if os.path.isdir(path)), Path("/"))
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:

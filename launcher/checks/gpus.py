@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from dataclasses import dataclass
 
+from launcher.daemon_call import in_daemon
 from launcher.preflight import Finding, failure, first_three, ok, warning
 
 _NAME = "GPUs"
-_TIMEOUT = 15.0  # seconds; the driver takes several to load where nothing keeps it loaded
+_TIMEOUT = 4.0  # seconds; the driver takes some to load where nothing keeps it loaded
 _MIB_PER_GIB = 1024
 
 
@@ -64,10 +65,13 @@ def check_gpus(wanted: int, needed_gib: float) -> Finding:
 
 def read_gpus() -> list[Gpu]:
     """Raises OSError without nvidia-smi, SubprocessError where it fails, ValueError where its answer is no table."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        cards = pool.submit(_query, "--query-gpu=index,uuid,memory.total,memory.used")
-        processes = pool.submit(_query, "--query-compute-apps=gpu_uuid,pid,used_memory,process_name")
-        rows, apps = cards.result(), processes.result()
+    cards = in_daemon(lambda: _query("--query-gpu=index,uuid,memory.total,memory.used"))
+    processes = in_daemon(lambda: _query("--query-compute-apps=gpu_uuid,pid,used_memory,process_name"))
+    # Longer than its own limit only where the driver hangs so that not even SIGKILL ends it.
+    wait([cards, processes], _TIMEOUT + 1)
+    if not (cards.done() and processes.done()):
+        raise subprocess.TimeoutExpired("nvidia-smi", _TIMEOUT)
+    rows, apps = cards.result(), processes.result()
     return [
         Gpu(int(index), float(total) / _MIB_PER_GIB, float(used) / _MIB_PER_GIB, tuple(_holders(uuid, apps)))
         for index, uuid, total, used in rows

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from launcher.checks.regular_file import open_regular
 from launcher.preflight import Finding, failure, first_three, ok, warning
 from launcher.secrets import has_credentials, is_secret_name
 
@@ -45,8 +47,8 @@ def check_key_file(name: str, path: Path) -> Finding:
     """`name` is the variable that says where the file is."""
     check = f"key file {name}"
     try:
-        mode = path.stat().st_mode
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            mode = os.fstat(file.fileno()).st_mode
             empty = not file.read(4096).strip()
     except OSError as error:
         return failure(check, f"{path} cannot be read ({error.strerror})", f"correct {name}, or make the file")
@@ -60,7 +62,7 @@ def check_key_file(name: str, path: Path) -> Finding:
 def key_files(environment: Mapping[str, str]) -> dict[str, Path]:
     """Of every variable that names the file of a secret."""
     return {
-        name: Path(value).expanduser()
+        name: Path(os.path.expanduser(value))
         for name, value in environment.items()
         if name.endswith("_FILE") and is_secret_name(name.removesuffix("_FILE")) and value
     }

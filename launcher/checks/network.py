@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import socket
-import threading
 from urllib.parse import urlsplit
 
+from launcher.daemon_call import in_daemon
 from launcher.preflight import Finding, failure, ok
 
 _RESOLVE_TIMEOUT = 3.0  # seconds; the resolver's own is longer and cannot be set
@@ -28,23 +27,16 @@ def check_external_host(host: str, agent_server_url: str) -> Finding:
 
 def is_this_machine(host: str) -> bool:
     """Whether a name resolves to loopback or to an address of one of this machine's interfaces."""
-    return any(ipaddress.ip_address(address).is_loopback or _is_ours(address) for address in resolve(host))
+    return any(ipaddress.ip_address(address).is_loopback or is_own_address(address) for address in resolve(host))
 
 
 def resolve(host: str) -> list[str]:
     """Addresses without zone, empty where there is none or the resolver takes more than three seconds."""
-    addresses: list[str] = []
-
-    def ask() -> None:
-        with contextlib.suppress(OSError, UnicodeError):
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            addresses.extend(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
-
-    # A daemon: a resolver that hangs must not keep the launcher from ending.
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_RESOLVE_TIMEOUT)
-    return list(addresses)
+    found = in_daemon(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    try:
+        return list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found.result(_RESOLVE_TIMEOUT)))
+    except (OSError, UnicodeError):  # TimeoutError among them
+        return []
 
 
 def _leads_nowhere_else(address: str) -> bool:
@@ -52,8 +44,8 @@ def _leads_nowhere_else(address: str) -> bool:
     return parsed.is_loopback or parsed.is_unspecified
 
 
-def _is_ours(address: str) -> bool:
-    """Only an address of this machine can be bound."""
+def is_own_address(address: str) -> bool:
+    """Whether it can be bound, which only an address of this machine can."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,14 @@ from launcher.checks.key_files import check_key_file
 from launcher.checks.packages import check_packages
 from launcher.checks.ports import check_ports
 from launcher.checks.references import check_reference
+from launcher.checks.save_dir import NAME as SAVE_DIR
+from launcher.checks.save_dir import check_save_dir
 from launcher.checks.wandb import check_wandb_key
 from launcher.checks.way_back import NAME as WAY_BACK
 from launcher.checks.way_back import check_way_back
-from launcher.preflight import Check, Finding, Status, run_checks, warning
+from launcher.preflight import LIMIT, Check, Finding, Status, run_checks, warning
+
+_LIMIT = LIMIT - 5  # seconds: whoever checks a machine as one check of its own still gets the findings
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ class NodeSpec:
     # What is written
     writable: Mapping[str, str] = field(default_factory=dict[str, str])  # folder by option
     save_dir: str | None = None
+    save_dir_resumes: bool = False  # the run goes on in it
+    save_dir_tracker: str | None = None  # its text as the launching machine has read it; None where there is none
     save_bytes: int | None = None  # all checkpoints of the run; None where it cannot be told
     offload_dir: str | None = None
     offload_bytes: int = 0
@@ -102,31 +108,36 @@ def check_node(
     spec: NodeSpec, head: bool, address: str = "127.0.0.1", environment: Mapping[str, str] = os.environ
 ) -> list[Finding]:
     """On the machine itself. `address` is how other nodes reach it; services run on the head unless Ray moves them."""
-    checks: list[Check] = [
-        lambda: check_repository(Path(spec.repository)),
-        lambda: check_paths({option: Path(path) for option, path in spec.paths.items()}),
-        lambda: check_packages(spec.modules, [Path(path) for path in spec.search_path]),
-        lambda: _check_services(spec, head, address),
-    ]
+    looks: dict[str, Callable[[], Finding | list[Finding]]] = {
+        "this repository": lambda: check_repository(Path(spec.repository)),
+        "paths": lambda: check_paths({option: Path(path) for option, path in spec.paths.items()}),
+        "packages": lambda: check_packages(spec.modules, [Path(path) for path in spec.search_path]),
+        "ports and way back": lambda: _check_services(spec, head, address),
+    }
     for option, folder in spec.writable.items():
-        checks.append(lambda option=option, folder=folder: check_writable(f"folder of {option}", Path(folder), option))
+        name = f"folder of {option}"
+        looks[name] = lambda name=name, folder=folder, option=option: check_writable(name, Path(folder), option)
     for name, path in spec.key_files.items():
-        checks.append(lambda name=name, path=path: check_key_file(name, Path(path)))
+        looks[f"key file {name}"] = lambda name=name, path=path: check_key_file(name, Path(path))
     for given in spec.checkpoints:
-        checks.append(lambda given=given: check_checkpoint(given.option, given.checkpoint, given.expected, given.model))
+        looks[f"checkpoint of {given.option}"] = lambda given=given: check_checkpoint(
+            given.option, given.checkpoint, given.expected, given.model
+        )
     if (reference := spec.reference) is not None:
-        checks.append(
-            lambda: check_reference(Path(reference.folder), reference.will_prepare, reference.expected, reference.model)
+        looks["reference"] = lambda: check_reference(
+            Path(reference.folder), reference.will_prepare, reference.expected, reference.model
         )
     if (save_dir := spec.save_dir) is not None:
-        checks.append(lambda: check_disk(Path(save_dir), spec.save_bytes))
+        looks["disk space"] = lambda: check_disk(Path(save_dir), spec.save_bytes)
+        if head:
+            looks[SAVE_DIR] = lambda: check_save_dir(Path(save_dir), spec.save_dir_resumes, spec.save_dir_tracker)
     if (offload_dir := spec.offload_dir) is not None:
-        checks.append(lambda: check_offload(Path(offload_dir), spec.offload_bytes))
+        looks["train offload"] = lambda: check_offload(Path(offload_dir), spec.offload_bytes)
     if spec.gpus:
-        checks.append(lambda: check_gpus(spec.gpus, spec.gib_per_gpu))
+        looks["GPUs"] = lambda: check_gpus(spec.gpus, spec.gib_per_gpu)
     if spec.wandb:
-        checks.append(lambda: check_wandb_key(environment))
-    return run_checks(checks)
+        looks["W&B"] = lambda: check_wandb_key(environment)
+    return run_checks([Check(name, look, _LIMIT) for name, look in looks.items()])
 
 
 def soften(finding: Finding) -> Finding:

@@ -36,7 +36,7 @@ def parse_findings(log: str) -> list[Finding]:
             loaded = cast(list[dict[str, Any]], json.loads(line.removeprefix(MARK)))
             return [Finding(**{**finding, "status": Status(finding["status"])}) for finding in loaded]
     last = " | ".join(line.strip() for line in lines[-_LAST_LINES:]) or "its log is empty"
-    raise PreflightError(f"the checks on the nodes ended without an answer: {last}")
+    raise PreflightError(f"the checks on the nodes ended without an answer: {last}; see `ray job list`, then try again")
 
 
 def _who(finding: Finding, addresses: Sequence[str]) -> str:

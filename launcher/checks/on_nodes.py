@@ -7,39 +7,40 @@ runs on is taken for the head: the session servers and the router come to it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from launcher.checks.node import NodeSpec, check_node, soften
 from launcher.checks.node_report import SPEC_VARIABLE, merge, report_line
+from launcher.daemon_call import in_daemon
 from launcher.preflight import Finding, failure, ok
 
 _ray: Any = ray  # typed in parts only
 
 _CLUSTER = "Ray cluster"
 _GPUS = "GPUs"
-_WAIT = 60.0  # seconds for all nodes together; a node that has to start a worker first takes several
+_LIMIT = 60.0  # seconds for all nodes together; a node that has to start a worker first takes several
 
 
-def check_cluster(spec: NodeSpec, wait: float = _WAIT) -> list[Finding]:
-    """With Ray connected. One task on each node that is alive, side by side; `wait` in seconds."""
+def check_cluster(spec: NodeSpec, limit: float = _LIMIT) -> list[Finding]:
+    """With Ray connected. On each node that is alive, side by side; `limit` in seconds."""
     nodes: list[dict[str, Any]] = [node for node in _ray.nodes() if node["Alive"]]
     resources = check_resources(nodes, _ray.available_resources(), spec)
     head = _ray.get_runtime_context().get_node_id()
     with_gpus = [node for node in nodes if _gpus(node) >= spec.gpus > 0]
-    tasks = {
-        _start(spec if node in with_gpus else replace(spec, gpus=0), node, node["NodeID"] == head): node
-        for node in nodes
-    }
-    done, _ = _ray.wait(list(tasks), num_returns=len(tasks), timeout=wait)
+    until = time.monotonic() + limit
+    answers = [
+        _start(spec if node in with_gpus else replace(spec, gpus=0), node, node["NodeID"] == head) for node in nodes
+    ]
     by_node: list[tuple[str, list[Finding]]] = []
-    for task, node in tasks.items():
-        findings = _result(task) if task in done else [_silent(wait)]
+    for node, answer in zip(nodes, answers, strict=True):
+        findings = _result(answer, max(0.0, until - time.monotonic())) or [_silent(limit)]
         if len(with_gpus) > spec.nodes:
             # Ray can place the run around a node that others use.
             findings = [soften(finding) if finding.check == _GPUS else finding for finding in findings]
@@ -72,32 +73,39 @@ def check_resources(nodes: Sequence[Mapping[str, Any]], available: Mapping[str, 
 
 
 @_ray.remote(num_cpus=0, max_retries=0)
-def _on_node(spec: str, head: bool, address: str) -> list[Finding]:
-    return check_node(NodeSpec.from_json(spec), head, address)
+def _on_node(spec: str, address: str) -> list[Finding]:
+    return check_node(NodeSpec.from_json(spec), False, address)
 
 
-def _start(spec: NodeSpec, node: Mapping[str, Any], head: bool) -> Any:
-    here = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-    return _on_node.options(scheduling_strategy=here).remote(spec.to_json(), head, node["NodeManagerAddress"])
+def _start(spec: NodeSpec, node: Mapping[str, Any], head: bool) -> Future[list[Finding]]:
+    address = str(node["NodeManagerAddress"])
+    if head:
+        # In this process: a worker of its own would take seconds to start.
+        return in_daemon(lambda: check_node(spec, True, address))
+    there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    return _on_node.options(scheduling_strategy=there).remote(spec.to_json(), address).future()
 
 
-def _result(task: Any) -> list[Finding]:
-    try:
-        return _ray.get(task)
-    except RayError as error:
-        last = str(error).strip().splitlines()[-1]
-        return [
-            failure(
-                _CLUSTER,
-                f"the checks cannot run there ({type(error).__name__}: {last})",
-                "put this repository at the same path on every node, with its Python packages",
-            )
-        ]
+def _result(answer: Future[list[Finding]], seconds: float) -> list[Finding] | None:
+    """None where there is none in time."""
+    wait([answer], seconds)
+    if not answer.done():
+        return None
+    if (error := answer.exception()) is None:
+        return answer.result()
+    last = str(error).strip().splitlines()[-1:]
+    return [
+        failure(
+            _CLUSTER,
+            f"the checks cannot run there ({type(error).__name__}: {''.join(last)})",
+            "put this repository at the same path on every node, with its Python packages",
+        )
+    ]
 
 
-def _silent(wait: float) -> Finding:
+def _silent(limit: float) -> Finding:
     return failure(
-        _CLUSTER, f"no answer within {wait:g} s", "see `ray status`, and take the node out if it does not come back"
+        _CLUSTER, f"no answer within {limit:g} s", "see `ray status`, and take the node out if it does not come back"
     )
 
 

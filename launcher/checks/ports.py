@@ -42,14 +42,22 @@ def check_ports(ports: Mapping[str, Range], agent_server_url: str | None) -> lis
 
 def is_free(port: int) -> bool:
     """Tried as a server would: on all addresses, past connections of an earlier server that are only fading out."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
+    return _can_listen(socket.AF_INET, "0.0.0.0", port) and _can_listen(socket.AF_INET6, "::", port)
+
+
+def _can_listen(family: socket.AddressFamily, host: str, port: int) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                # Else it would ask for the IPv4 address a second time.
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((host, port))
             probe.listen(1)
-        except OSError as error:
-            if error.errno in (errno.EADDRINUSE, errno.EACCES):
-                return False
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            return False
+        if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # a machine without this family
             raise
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from launcher.preflight import Finding, failure, first_three, ok
@@ -26,9 +27,11 @@ def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
         )
     if tasks_dir is None:
         return ok(_NAME, f"{len(prompts)} prompts in {rows}; their tasks are the agent server's")
-    if not tasks_dir.is_dir():
+    if not os.path.isdir(tasks_dir):
         return failure(_NAME, f"--harbor-tasks-dir {tasks_dir} is not a folder", "name the folder that holds the tasks")
-    missing = [prompt.instance_id for prompt in prompts if not (tasks_dir / prompt.instance_id / "task.toml").is_file()]
+    missing = [
+        prompt.instance_id for prompt in prompts if not os.path.isfile(tasks_dir / prompt.instance_id / "task.toml")
+    ]
     if missing:
         return failure(
             _NAME,

@@ -10,11 +10,15 @@ from typing import Any, BinaryIO, cast
 
 from disk.atomic_file import atomic_file
 from launcher.checks.checkpoints import difference_of, read_object
-from launcher.preflight import Finding, failure, ok
+from launcher.checks.regular_file import is_filled, open_regular
+from launcher.checks.save_dir import tracker_text
+from launcher.preflight import Finding, failure, first_three, ok
 from launcher.save_folder import TRACKER
 
 MARKER = "converted_from.json"
 RELEASE = "release"
+_COMMON = "common.pt"
+_TABLE = ".metadata"  # of tensors and of the files that hold them
 _NAME = "reference"
 _EMBEDDING = "embedding.word_embeddings.weight"  # [vocabulary, hidden] in Megatron's names
 
@@ -37,25 +41,23 @@ def check_reference(
 
 def is_converted(folder: Path, expected: Mapping[str, object], model: str = "the recipe's model") -> tuple[bool, str]:
     """Whether the conversion into `folder` is complete and of the right model, and why."""
-    tracker = _tracker(folder)
+    tracker = tracker_text(folder)
     if tracker != RELEASE:
         says = f"says {tracker[:40]!r}, not {RELEASE!r}" if tracker is not None else "is not there"
         return False, f"{folder / TRACKER} {says}"
     release = folder / RELEASE
-    missing = [name for name in ("common.pt",) if not (release / name).is_file()]
-    if not any((release / name).is_file() for name in ("metadata.json", ".metadata")):
-        missing.append("metadata.json")
-    if not any(release.glob("*.distcp")):
-        missing.append("*.distcp")
-    if missing:
-        return False, f"{release} lacks {', '.join(missing)}: its conversion did not end"
-    shape, source = _shape_of(folder)
+    table = _table(release / _TABLE)
+    if missing := _missing(release, table):
+        return False, f"{release} lacks {first_three(missing)}: its conversion did not end"
+    shape, source, trouble = _shape_of(folder, table)
     told = {field: value for field, value in expected.items() if field in shape}
     if difference := difference_of(shape, told, source, model):
         return False, f"{folder} is of another model: {difference}"
-    if not told:
-        return True, f"{folder} is converted; nothing in it says of which model"
-    return True, f"{folder} is converted, of {model} by its {', '.join(told)}"
+    if told:
+        return True, f"{folder} is converted, of {model} by its {', '.join(told)}{trouble}"
+    if trouble:
+        return False, f"nothing in {folder} says of which model it is{trouble}"
+    return True, f"{folder} is converted; nothing in it says of which model"
 
 
 def write_marker(folder: Path, hf_checkpoint: str, shape: Mapping[str, object]) -> None:
@@ -64,11 +66,16 @@ def write_marker(folder: Path, hf_checkpoint: str, shape: Mapping[str, object]) 
         file.write(json.dumps({"hf_checkpoint": hf_checkpoint, "shape": dict(shape)}, indent=2).encode())
 
 
-def _tracker(folder: Path) -> str | None:
-    try:
-        return (folder / TRACKER).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
+def _missing(release: Path, table: dict[str, Any]) -> list[str]:
+    """Files that are not there or empty: the shards by the checkpoint's own table, without one any shard will do."""
+    missing = [] if is_filled(release / _COMMON) else [_COMMON]
+    descriptions = [release / name for name in ("metadata.json", _TABLE)]
+    there = [path for path in descriptions if path.exists()]
+    missing += [path.name for path in there or descriptions[:1] if not is_filled(path)]
+    shards = _shards(table)
+    if not shards:
+        return missing if any(map(is_filled, release.glob("*.distcp"))) else [*missing, "*.distcp"]
+    return [*missing, *(name for name in sorted(shards) if not is_filled(release / name))]
 
 
 def _foreign(folder: Path, expected: Mapping[str, object], model: str) -> str:
@@ -77,29 +84,33 @@ def _foreign(folder: Path, expected: Mapping[str, object], model: str) -> str:
         return ""
     if not folder.is_dir():
         return f"{folder} is a file"
-    tracker = _tracker(folder)
+    tracker = tracker_text(folder)
     if tracker not in (None, RELEASE):
         return f"{folder} is no reference: its {TRACKER} says {tracker[:40]!r}"
     ours = {TRACKER, MARKER, RELEASE}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in ours and entry.name[0] != ".")
     if others:
         return f"{folder} is no reference: it holds {others[0]}"
-    shape, source = _shape_of(folder)
+    shape, source, _ = _shape_of(folder, _table(folder / RELEASE / _TABLE))
     told = {field: value for field, value in expected.items() if field in shape}
     difference = difference_of(shape, told, source, model)
     return f"{folder} is of another model: {difference}" if difference else ""
 
 
-def _shape_of(folder: Path) -> tuple[dict[str, Any], str]:
-    """The fields that can be told without PyTorch, and the file that tells them."""
+def _shape_of(folder: Path, table: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
+    """The fields that can be told without PyTorch, the file that tells them, and what is wrong with the marker."""
+    trouble = ""
     try:
         marked = read_object(folder / MARKER).get("shape")
-    except (OSError, ValueError):
-        marked = None
-    if isinstance(marked, dict):
-        return cast(dict[str, Any], marked), MARKER
-    hidden = _hidden_size(folder / RELEASE / ".metadata")
-    return ({} if hidden is None else {"hidden_size": hidden}), ".metadata"
+        if isinstance(marked, dict):
+            return cast(dict[str, Any], marked), MARKER, trouble
+        trouble = f" ({MARKER} names no shape)"
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        trouble = f" ({MARKER} cannot be read: {error})"
+    hidden = _hidden_size(table)
+    return ({} if hidden is None else {"hidden_size": hidden}), _TABLE, trouble
 
 
 class _Part:
@@ -128,13 +139,31 @@ class _Reader(pickle.Unpickler):
         del pid
 
 
-def _hidden_size(metadata: Path) -> int | None:
-    """Second dimension of the word embeddings by the checkpoint's own table of tensors."""
+def _table(path: Path) -> dict[str, Any]:
+    """What PyTorch's checkpoint says of itself; empty where that cannot be told."""
     try:
-        with metadata.open("rb") as file:
-            table: object = _Reader(file).load()
-        tensors: Any = cast(_Part, table).state["state_dict_metadata"]
-        (dimensions,) = tensors[_EMBEDDING].state["size"].arguments
+        with open_regular(path) as file:
+            return cast(_Part, _Reader(file).load()).state
+    except (OSError, pickle.UnpicklingError, EOFError, LookupError, MemoryError):
+        return {}
+    except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):  # bytes that are no pickle
+        return {}
+
+
+def _shards(table: dict[str, Any]) -> set[str]:
+    """Names of the files that hold the tensors; none where the table does not tell."""
+    stored = table.get("storage_data")
+    if not isinstance(stored, dict):
+        return set()
+    parts = cast(dict[object, object], stored).values()
+    names = [part.state.get("relative_path") for part in parts if isinstance(part, _Part)]
+    return {name for name in names if isinstance(name, str)}
+
+
+def _hidden_size(table: dict[str, Any]) -> int | None:
+    """Second dimension of the word embeddings."""
+    try:
+        (dimensions,) = table["state_dict_metadata"][_EMBEDDING].state["size"].arguments
         return int(dimensions[1])
-    except (OSError, EOFError, pickle.UnpicklingError, AttributeError, KeyError, IndexError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import netrc
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,7 +30,10 @@ def check_wandb_key(environment: Mapping[str, str]) -> Finding:
 
 def _in_netrc(host: str, file: str | None) -> bool:
     try:
-        entries = netrc.netrc(str(Path(file).expanduser()) if file else None)
-    except (OSError, netrc.NetrcParseError):
+        path = Path(os.path.expanduser(file or "~/.netrc"))
+        if not path.is_file():  # opening a pipe would wait for its other end
+            return False
+        entries = netrc.netrc(str(path))
+    except (OSError, ValueError, netrc.NetrcParseError):
         return False
     return entries.authenticators(host) is not None

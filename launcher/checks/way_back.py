@@ -7,18 +7,19 @@ import secrets
 import socket
 import threading
 from collections.abc import Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
-from typing import Any, cast
 
 import httpx
 
 from launcher.checks.agent_server import TIMEOUT, cause
-from launcher.preflight import Finding, failure, ok, warning
+from launcher.checks.bounded_http import Reply, call
+from launcher.checks.json_object import json_object
+from launcher.preflight import Check, Finding, failure, ok, run_checks, warning
 
 NAME = "way back"
+_LONGEST_REASON = 200  # characters
 _POLL = 0.02  # seconds until a listener notices that it is to end
 _TRY_BY_HAND = "try it by hand: connect from the agent server's machine to the session servers once they run"
 
@@ -31,9 +32,9 @@ def check_way_back(
     `headers` carry the agent server's token. One finding for each port that is not reached, one where both are.
     """
     tried = sorted(set(ports))
-    with ThreadPoolExecutor(max_workers=len(tried)) as pool:
-        answers = [pool.submit(_check_port, bind_host, host, port, agent_server_url, headers) for port in tried]
-        findings = [answer.result() for answer in answers]
+    findings = run_checks(
+        [Check(NAME, lambda port=port: _check_port(bind_host, host, port, agent_server_url, headers)) for port in tried]
+    )
     wrong = [finding for finding in findings if finding.way_out]
     if wrong:
         return list(dict.fromkeys(wrong))
@@ -45,13 +46,8 @@ def _check_port(bind_host: str, host: str, port: int, url: str, headers: Mapping
     address = url.rstrip("/") + "/probe"
     try:
         with _listener(bind_host, port, nonce):
-            reply = httpx.post(
-                address,
-                json={"host": host, "port": port, "nonce": nonce},
-                headers=headers,
-                timeout=TIMEOUT,
-                trust_env=False,
-            )
+            body = {"host": host, "port": port, "nonce": nonce}
+            reply = call("POST", address, headers=headers, body=body, seconds=TIMEOUT)
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         return failure(
             NAME,
@@ -70,30 +66,30 @@ def _check_port(bind_host: str, host: str, port: int, url: str, headers: Mapping
     return _judge(reply, address, host, port, nonce)
 
 
-def _judge(reply: httpx.Response, address: str, host: str, port: int, nonce: str) -> Finding:
-    if reply.status_code in (404, 405):
-        return warning(NAME, f"not tried: {address} does not exist ({reply.status_code})", _TRY_BY_HAND)
-    if reply.status_code in (401, 403):
+def _judge(reply: Reply, address: str, host: str, port: int, nonce: str) -> Finding:
+    if reply.status in (404, 405):
+        return warning(NAME, f"not tried: {address} does not exist ({reply.status})", _TRY_BY_HAND)
+    if reply.status in (401, 403):
         return warning(
             NAME,
-            f"not tried: {address} refuses ({reply.status_code}); it probes for callers with a token only",
+            f"not tried: {address} refuses ({reply.status}); it probes for callers with a token only",
             "start the agent server with --token-file and set AGENT_SERVER_TOKEN_FILE here",
         )
-    if reply.status_code == 422:
+    if reply.status == 422:
         return failure(
             NAME, f"{host} is no host name or address to the agent server", "correct --session-server-external-host"
         )
     try:
-        answer: object = reply.json()
+        result = json_object(reply.body)
     except ValueError:
-        answer = None
-    if reply.status_code != 200 or not isinstance(answer, dict):
-        return warning(NAME, f"not tried: {address} answers HTTP {reply.status_code} and no result", _TRY_BY_HAND)
-    result = cast(dict[str, Any], answer)
+        result = None
+    if reply.status != 200 or result is None:
+        return warning(NAME, f"not tried: {address} answers HTTP {reply.status} and no result", _TRY_BY_HAND)
     if not result.get("reached"):
+        reason = str(result.get("error") or "no reason given")[:_LONGEST_REASON]
         return failure(
             NAME,
-            f"the agent server does not reach {host}:{port} ({result.get('error') or 'no reason given'})",
+            f"the agent server does not reach {host}:{port} ({reason})",
             "open these ports in the firewall, or name an address that it reaches with --session-server-external-host",
         )
     if result.get("body") != nonce:
@@ -124,7 +120,7 @@ def _listener(bind_host: str, port: int, nonce: str) -> Generator[None]:
 
     kind = _ListenerV6 if ":" in bind_host else _Listener
     with kind((bind_host, port), Handler) as listener:
-        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": _POLL})
+        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": _POLL}, daemon=True)
         thread.start()
         try:
             yield

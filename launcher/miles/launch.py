@@ -17,6 +17,7 @@ from launcher.miles.miles_plan import Facts, build_plan, wandb_is_on
 from launcher.miles.nvlink import has_nvlink
 from launcher.miles.recipe import Build, FindStart, Recipe, Run
 from launcher.options import CommonOptions, miles_install
+from launcher.output import say
 from launcher.plan import Plan, print_plan
 from launcher.ray_jobs.address import existing_cluster
 from launcher.resolve import Resolved
@@ -80,7 +81,7 @@ def start(
         stack.enter_context(held(Path(plan.files["save"])))
         write_texts(recipe.generated, "--save-dir")
         write_launch_files(plan)
-        print("\n".join(f"note: {note}" for note in plan.notes), file=sys.stderr)
+        say("\n".join(f"note: {note}" for note in plan.notes))
         head, gpus = plan.environment["MASTER_ADDR"], recipe.layout.gpus_per_node
         ray = stack.enter_context(cluster(address, num_gpus=gpus, node_ip=head, keep=job.no_wait))
         verdict = prepare(ray, plan, recipe, options)

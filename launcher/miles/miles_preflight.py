@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from launcher.checks.network import check_external_host
 from launcher.checks.node import CheckpointSpec, NodeSpec, ReferenceSpec, WayBackSpec, check_node
 from launcher.checks.node_report import SPEC_VARIABLE, parse_findings
 from launcher.checks.prompts import check_prompts, read_instance_ids
+from launcher.checks.save_dir import tracker_text
 from launcher.errors import PreflightError
 from launcher.miles.job_environment import OWN_FOLDER
 from launcher.miles.memory import GIB
 from launcher.miles.recipe import Recipe
 from launcher.options import CommonOptions, miles_install
 from launcher.plan import Plan
-from launcher.preflight import Check, Finding, Status, failure, ok, print_findings, run_checks, warning
+from launcher.preflight import LIMIT, Check, Finding, Status, failure, ok, print_findings, run_checks, warning
 from launcher.ray_jobs.cluster import cluster
 from launcher.ray_jobs.job import JobSpec, job_output
 from launcher.save_folder import TRACKER, read_tracker
@@ -38,17 +40,23 @@ def preflight(
     Raises PreflightError when a check failed.
     """
     spec = node_spec(plan, recipe, options)
-    checks: list[Check] = [
-        lambda: check_no_secrets((*plan.entrypoint, *plan.arguments), plan.environment),
-        lambda: check_memory(plan),
-        lambda: check_start(plan),
-        lambda: check_rows(Path(plan.files["prompt_data"]), options.rollout.rollout_batch_size, address is not None),
-        lambda: check_service(plan, recipe, options),
-        lambda: check_machines(plan, spec, recipe.layout.nodes, address, environment),
+    rows, interrupted = Path(plan.files["prompt_data"]), threading.Event()
+    checks = [
+        Check("secrets", lambda: check_no_secrets((*plan.entrypoint, *plan.arguments), plan.environment)),
+        Check("memory", lambda: check_memory(plan)),
+        Check("start", lambda: check_start(plan)),
+        Check("prompt data", lambda: check_rows(rows, options.rollout.rollout_batch_size, address is not None)),
+        Check("agent server", lambda: check_service(plan, recipe, options)),
+        Check(
+            "this machine" if address is None else "Ray cluster",
+            lambda: check_machines(plan, spec, recipe.layout.nodes, address, environment, interrupted),
+            LIMIT if address is None else _NODES_SECONDS + LIMIT,
+            interrupted,
+        ),
     ]
     host = options.machines.session_server_external_host
     if host is not None:
-        checks.append(lambda: check_external_host(host, plan.environment["AGENT_SERVER_URL"]))
+        checks.append(Check("external host", lambda: check_external_host(host, plan.environment["AGENT_SERVER_URL"])))
     findings = run_checks(checks)
     failed = sum(finding.status is Status.FAILURE for finding in findings)
     shown = options.job.preflight_only or failed
@@ -67,6 +75,7 @@ def node_spec(plan: Plan, recipe: Recipe, options: CommonOptions) -> NodeSpec:
     trainer = plan.memory.get("trainer_gib_per_gpu", {"total": 0.0})["total"]
     driver = "--train-script" if miles.train_script else "driver in --miles-path"
     checkpoints = plan.memory["checkpoints"]
+    save_dir = Path(plan.files["save"])
     saved = min(_CHECKPOINTS_AT_ONCE, checkpoints["count"]) * checkpoints["gib_each"]
     return NodeSpec(
         repository=str(OWN_FOLDER),
@@ -90,6 +99,8 @@ def node_spec(plan: Plan, recipe: Recipe, options: CommonOptions) -> NodeSpec:
         key_files={name: str(path) for name, path in key_files(environment).items()},
         writable={"--save-dir": plan.files["save"]} | ({"--save-traces-dir": recipe.traces} if recipe.traces else {}),
         save_dir=plan.files["save"],
+        save_dir_resumes=bool(plan.files["load"]) and Path(plan.files["load"]).resolve() == save_dir.resolve(),
+        save_dir_tracker=tracker_text(save_dir),
         save_bytes=int(saved * GIB),
         offload_dir=recipe.offload.folder if recipe.offload is not None else None,
         offload_bytes=int(recipe.offload.gib_per_node * GIB) if recipe.offload is not None else 0,
@@ -159,7 +170,12 @@ def check_service(plan: Plan, recipe: Recipe, options: CommonOptions) -> list[Fi
 
 
 def check_machines(
-    plan: Plan, spec: NodeSpec, nodes: int, address: str | None, environment: Mapping[str, str]
+    plan: Plan,
+    spec: NodeSpec,
+    nodes: int,
+    address: str | None,
+    environment: Mapping[str, str],
+    interrupted: threading.Event,
 ) -> list[Finding]:
     """On this machine where it will be the head, else on every node of the cluster, in a job of its own."""
     if address is None:
@@ -182,7 +198,7 @@ def check_machines(
         metadata={"launcher": plan.launcher},
     )
     with cluster(address, num_gpus=0, node_ip="") as ray:
-        _, log = job_output(ray, job, timeout=_NODES_SECONDS)
+        _, log = job_output(ray, job, timeout=_NODES_SECONDS, interrupted=interrupted)
     return parse_findings(log)
 
 

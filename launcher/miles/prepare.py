@@ -10,6 +10,7 @@ from launcher.errors import ExitCode
 from launcher.miles.conversion import conversion_command
 from launcher.miles.recipe import Recipe
 from launcher.options import CommonOptions
+from launcher.output import say
 from launcher.plan import Plan
 from launcher.ray_jobs.cluster import Cluster
 from launcher.ray_jobs.job import JobSpec, run_job
@@ -22,7 +23,7 @@ def prepare(ray: Cluster, plan: Plan, recipe: Recipe, options: CommonOptions) ->
         return ExitCode.SUCCEEDED
     complete, reason = is_converted(Path(conversion.folder), recipe.shape.hf_fields, recipe.shape.name)
     if complete:
-        print(f"reference: {reason}", file=sys.stderr)
+        say(f"reference: {reason}")
         return ExitCode.SUCCEEDED
     # What is not complete here may be so on the nodes: the job looks again before it converts.
     job = JobSpec(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import ipaddress
 import os
+import socket
+import time
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0  # a submission waits up to 10 s for the agent of the head node
 _SILENCE_SECONDS = 1.0
+# What an HTTP/2 client says first, and how the header of the server's first frame, its settings, begins its 4th byte.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_FRAME_HEADER, _SETTINGS = 9, 4
 # Ray's client lets these override the address that it is given.
 _OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
@@ -100,20 +105,20 @@ class Connection:
         try:
             async with (
                 aiohttp.ClientSession(headers=dict(self._headers), trust_env=not _is_loopback(self.address)) as session,
-                session.ws_connect(url, max_msg_size=0) as socket,
+                session.ws_connect(url, max_msg_size=0) as stream,
             ):
-                _keep_alive(socket)
+                _keep_alive(stream)
                 while True:
                     try:
-                        message = await socket.receive(timeout=_SILENCE_SECONDS)
+                        message = await stream.receive(timeout=_SILENCE_SECONDS)
                     except TimeoutError:
                         yield ""
                         continue
                     if message.type is not aiohttp.WSMsgType.TEXT:
                         break
                     yield str(message.data)
-                if socket.close_code != aiohttp.WSCloseCode.OK:
-                    raise RayUnreachable(f"the log stream broke (code {socket.close_code})")
+                if stream.close_code != aiohttp.WSCloseCode.OK:
+                    raise RayUnreachable(f"the log stream broke (code {stream.close_code})")
         except (aiohttp.ClientError, OSError) as error:
             raise RayUnreachable(str(error) or type(error).__name__) from None
 
@@ -137,13 +142,37 @@ def _of_port(address: str, way_out: str) -> str:
     """The port may be the dashboard's or the head's own; Ray's client would wait 40 s for the wrong one."""
     import httpx
 
+    from launcher.checks.bounded_http import call
+
+    if _speaks_http2(address):
+        return address  # gRPC, as the head's own port speaks
     try:
-        reply = httpx.get(f"http://{address}/api/version", timeout=_CONNECT_SECONDS, trust_env=False)
+        reply = call("GET", f"http://{address}/api/version", seconds=_CONNECT_SECONDS)
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise PreflightError(f"nothing answers at {address} ({error}); {way_out}") from None
-    except httpx.HTTPError:
-        return address  # no HTTP there: gRPC, as the head's own port speaks
-    return f"http://{address}" if "ray_version" in reply.text else address
+    except httpx.HTTPError as error:
+        raise PreflightError(f"what answers at {address} is not Ray ({error}); {way_out}") from None
+    wants_token = reply.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+    if b"ray_version" not in reply.body and not wants_token:
+        raise PreflightError(f"what answers at {address} is not a Ray job server; {way_out}")
+    return f"http://{address}"
+
+
+def _speaks_http2(address: str) -> bool:
+    parts = urlsplit(f"//{address}")
+    received, until = b"", time.monotonic() + _CONNECT_SECONDS
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 0), _CONNECT_SECONDS) as connection:
+            connection.sendall(_PREFACE)
+            while len(received) < _FRAME_HEADER and (left := until - time.monotonic()) > 0:
+                connection.settimeout(left)
+                piece = connection.recv(_FRAME_HEADER - len(received))
+                if not piece:
+                    break
+                received += piece
+    except (OSError, UnicodeError):
+        return False
+    return len(received) == _FRAME_HEADER and received[3] == _SETTINGS
 
 
 def _open(address: str) -> Connection:
@@ -198,15 +227,13 @@ def _is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def _keep_alive(socket: aiohttp.ClientWebSocketResponse) -> None:
+def _keep_alive(stream: aiohttp.ClientWebSocketResponse) -> None:
     """A peer that vanished without a word is noticed after about 30 s; Ray's end answers no WebSocket pings."""
-    import socket as sockets
-
-    raw: Any = socket.get_extra_info("socket")
-    raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)
+    raw: Any = stream.get_extra_info("socket")
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, seconds_or_count in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(sockets, option):
-            raw.setsockopt(sockets.IPPROTO_TCP, getattr(sockets, option), seconds_or_count)
+        if hasattr(socket, option):
+            raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds_or_count)
 
 
 def last_line(text: str) -> str:

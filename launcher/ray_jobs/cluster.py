@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from launcher.checks.network import is_own_address, resolve
 from launcher.errors import PreflightError
 from launcher.ray_jobs.client import connect
 from launcher.ray_jobs.head_process import GRACE_SECONDS
@@ -57,6 +58,7 @@ def cluster(address: str | None, *, num_gpus: int, node_ip: str, keep: bool = Fa
     if address is not None:
         yield Cluster(connect(address).address, owned=False)
         return
+    _validate_node_ip(node_ip)
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir=_short_folder()))
     with tempfile.TemporaryFile() as output, ExitStack() as ending:
         ending.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -68,6 +70,15 @@ def cluster(address: str | None, *, num_gpus: int, node_ip: str, keep: bool = Fa
         yield owned
         if keep:
             ending.pop_all()
+
+
+def _validate_node_ip(node_ip: str) -> None:
+    """Ray waits minutes for a head at an address of another machine."""
+    if not any(is_own_address(address) for address in resolve(node_ip)):
+        raise PreflightError(
+            f"a Ray head cannot be started at {node_ip}, which is no address of this machine; unset MASTER_ADDR, or "
+            "name the cluster that runs there with --ray-address"
+        )
 
 
 def _head_command(folder: Path, node_ip: str, num_gpus: int, dashboard: int, client_server: int) -> list[str]:

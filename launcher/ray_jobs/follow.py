@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TextIO
 
+from launcher.output import say, write
 from launcher.ray_jobs.client import Connection, JobState, RayRefused, RayUnreachable
 from launcher.ray_jobs.cluster import Cluster
 
@@ -27,7 +27,10 @@ class JobLost(Exception):
 
 @dataclass
 class LogFollower:
-    """Each character of the log is written to `out` once, whatever number of calls and connections it takes."""
+    """Each character of the log is written to `out` once, whatever number of calls and connections it takes.
+
+    Once `out` takes no more, the job is followed in silence: its exit code is still wanted, and an own head still kept.
+    """
 
     cluster: Cluster
     connection: Connection
@@ -35,11 +38,12 @@ class LogFollower:
     out: TextIO
     patience: float = PATIENCE
     _written: int = field(default=0, init=False)
+    _mute: bool = field(default=False, init=False)
     _broken_since: float | None = field(default=None, init=False)
 
-    def until_end(self) -> JobState:
-        """Raises JobLost, and KeyboardInterrupt at Ctrl-C, after which it may be called again."""
-        return asyncio.run(self._until_end())
+    def until_end(self, seconds: float | None = None) -> JobState:
+        """Raises JobLost, TimeoutError after `seconds`, and KeyboardInterrupt, after which it may be called again."""
+        return asyncio.run(asyncio.wait_for(self._until_end(), seconds))
 
     async def _until_end(self) -> JobState:
         delay, broken_streams, unread = _FIRST_DELAY, 0, 0
@@ -57,7 +61,7 @@ class LogFollower:
                 if state is not None:
                     unread = 0 if await self._write_rest() else unread + 1
                     if unread == _ATTEMPTS:
-                        print("Ray cannot give the job's log; going on without it", file=sys.stderr)
+                        say("Ray cannot give the job's log; going on without it")
                     if state.ended and (unread == 0 or unread >= _ATTEMPTS):
                         return state
             self._note(trouble, answers=state is not None)
@@ -111,10 +115,20 @@ class LogFollower:
         return True
 
     def _write(self, text: str) -> None:
-        if text:
-            self.out.write(text)
-            self.out.flush()
-            self._written += len(text)
+        self._written += len(text)
+        if not text or self._mute:
+            return
+        if trouble := write(self.out, text):
+            self._mute = True
+            say(
+                f"the output was closed ({trouble}): the job goes on, and so does the waiting for its end\n"
+                f"{self.handles()}"
+            )
+
+    def handles(self) -> str:
+        """How to follow and to stop the job by hand, one a line."""
+        job = f"{self.submission_id} --address {self.cluster.address}"
+        return f"follow it:  ray job logs --follow {job}\nstop it:    ray job stop {job}"
 
     def _note(self, trouble: str | None, *, answers: bool) -> None:
         """Raises JobLost once nothing has answered for longer than `patience`."""
@@ -125,7 +139,7 @@ class LogFollower:
         if self._broken_since is None:
             self._broken_since = now
             reason = f" ({trouble})" if trouble else ""
-            print(f"no connection to Ray at {self.cluster.address}{reason}; trying again", file=sys.stderr)
+            say(f"no connection to Ray at {self.cluster.address}{reason}; trying again")
         elif now - self._broken_since > self.patience:
             raise JobLost(
                 f"Ray at {self.cluster.address} has not answered for {now - self._broken_since:.0f} s; if it comes "
@@ -135,7 +149,7 @@ class LogFollower:
     def _recovered(self) -> None:
         if self._broken_since is not None:
             self._broken_since = None
-            print(f"connected to Ray at {self.cluster.address} again", file=sys.stderr)
+            say(f"connected to Ray at {self.cluster.address} again")
 
     async def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

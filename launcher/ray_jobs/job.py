@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import shlex
-import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
 from launcher.errors import ExitCode, LauncherError, PreflightError
+from launcher.output import say, write
 from launcher.ray_jobs.client import Connection, JobState, RayRefused, RayUnreachable, connect
 from launcher.ray_jobs.cluster import Cluster
 from launcher.ray_jobs.follow import PATIENCE, JobLost, LogFollower
+from launcher.ray_jobs.terminated import Terminated, terminated_by_signal
 from launcher.secrets import has_credentials, is_secret_name
 
 _SUBMIT_SECONDS = 60.0
 _STOP_SECONDS = 30.0
+_STOP_AFTER_SIGTERM_SECONDS = 20.0  # SLURM kills 30 s after its SIGTERM
 _POLL_SECONDS = 0.2
 
 
@@ -93,39 +96,46 @@ def stop(cluster: Cluster, submission_id: str, *, timeout: float = _STOP_SECONDS
 def run_job(cluster: Cluster, spec: JobSpec, *, wait: bool, out: TextIO, patience: float = PATIENCE) -> ExitCode:
     """Submits; then follows to the verdict, or with `wait` unset says how to follow and stop.
 
-    The first Ctrl-C stops the job and waits for its end, a second one gives the waiting up.
+    The first Ctrl-C stops the job and waits for its end, a second one gives the waiting up. SIGTERM does the same, and
+    waits 20 s at most.
     """
     follower = LogFollower(cluster, connect(cluster.address), spec.submission_id, out, patience)
-    try:
-        submit(cluster, spec)
-        if wait:
-            return _verdict(follower)
-        print(_how_to(cluster, spec.submission_id), file=out, flush=True)
-        return ExitCode.SUCCEEDED
-    except KeyboardInterrupt:
-        return _stop_and_wait(follower)
+    with terminated_by_signal():
+        try:
+            submit(cluster, spec)
+            if wait:
+                return _verdict(follower)
+        except KeyboardInterrupt as interrupt:
+            return _stop_and_wait(follower, interrupt)
+    text = _how_to(follower)
+    if trouble := write(out, f"{text}\n"):
+        say(f"the output was closed ({trouble})\n{text}")
+    return ExitCode.SUCCEEDED
 
 
-def job_output(cluster: Cluster, spec: JobSpec, *, timeout: float) -> tuple[bool, str]:
+def job_output(
+    cluster: Cluster, spec: JobSpec, *, timeout: float, interrupted: threading.Event | None = None
+) -> tuple[bool, str]:
     """Whether the job SUCCEEDED within `timeout` seconds, and its whole log; it is stopped when it has not ended.
 
-    The first line of the log is Ray's, which repeats the entry point. Raises LauncherError when Ray is not there.
+    `interrupted`, set by another thread, ends the waiting: the job is told to stop and nobody waits for its end. The
+    first line of the log is Ray's, which repeats the entry point. Raises LauncherError when Ray is not there.
     """
     submit(cluster, spec)
     connection = connect(cluster.address)
     deadline = time.monotonic() + timeout
+    interrupted = interrupted or threading.Event()
     try:
         while not (state := connection.state(spec.submission_id)).ended:
             if time.monotonic() > deadline:
                 stop(cluster, spec.submission_id)
                 return False, f"{connection.log(spec.submission_id)}\nno end after {timeout:g} s"
-            time.sleep(_POLL_SECONDS)
+            if interrupted.wait(_POLL_SECONDS):
+                connection.stop(spec.submission_id)
+                return False, "interrupted"
         log = connection.log(spec.submission_id)
     except (RayRefused, RayUnreachable) as error:
         raise PreflightError(f"Ray at {cluster.address} does not answer for a job: {error}") from None
-    except KeyboardInterrupt:
-        stop(cluster, spec.submission_id)
-        raise
     if state.status == "FAILED" and not log:
         return False, state.message
     return state.status == "SUCCEEDED", log
@@ -143,11 +153,11 @@ def _verdict(follower: LogFollower) -> ExitCode:
     try:
         state = follower.until_end()
     except JobLost as error:
-        print(f"the job {follower.submission_id} is lost: {error}", file=sys.stderr)
+        say(f"the job {follower.submission_id} is lost: {error}")
         return ExitCode.FAILED
     if state.status == "SUCCEEDED":
         return ExitCode.SUCCEEDED
-    print(f"the job {follower.submission_id} {_why(state)}", file=sys.stderr)
+    say(f"the job {follower.submission_id} {_why(state)}")
     return ExitCode.FAILED
 
 
@@ -159,29 +169,25 @@ def _why(state: JobState) -> str:
     return f"failed: {first_line[:300] or 'Ray gives no reason'}"
 
 
-def _stop_and_wait(follower: LogFollower) -> ExitCode:
+def _stop_and_wait(follower: LogFollower, interrupt: KeyboardInterrupt) -> ExitCode:
     cluster, submission_id = follower.cluster, follower.submission_id
-    print(f"stopping the job {submission_id}; a second Ctrl-C gives up waiting for its end", file=sys.stderr)
+    terminated = isinstance(interrupt, Terminated)
+    give_up = f"its end is waited for {_STOP_AFTER_SIGTERM_SECONDS:g} s" if terminated else "a second Ctrl-C gives up"
+    say(f"stopping the job {submission_id}; {give_up}")
     try:
         follower.connection.stop(submission_id)
-        state = follower.until_end()
-        print(f"the job {submission_id} has ended: {state.status}", file=sys.stderr)
+        state = follower.until_end(_STOP_AFTER_SIGTERM_SECONDS if terminated else None)
+        say(f"the job {submission_id} has ended: {state.status}")
     except (RayRefused, RayUnreachable, JobLost) as error:
-        print(f"the job {submission_id} cannot be stopped: {error}; {_by_hand(cluster)}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print(
-            f"gave up waiting; `ray job stop {submission_id} --address {cluster.address}` stops the job",
-            file=sys.stderr,
-        )
+        say(f"the job {submission_id} cannot be stopped: {error}; {_by_hand(cluster)}")
+    except (KeyboardInterrupt, TimeoutError):
+        say(f"gave up waiting; `ray job stop {submission_id} --address {cluster.address}` stops the job")
     return ExitCode.STOPPED
 
 
-def _how_to(cluster: Cluster, submission_id: str) -> str:
-    lines = [
-        f"submitted as {submission_id}",
-        f"follow it:  ray job logs --follow {submission_id} --address {cluster.address}",
-        f"stop it:    ray job stop {submission_id} --address {cluster.address}",
-    ]
+def _how_to(follower: LogFollower) -> str:
+    cluster = follower.cluster
+    lines = [f"submitted as {follower.submission_id}", follower.handles()]
     if cluster.owned:
         lines.append(f"end Ray:    kill {cluster.pid}")
     return "\n".join(lines)

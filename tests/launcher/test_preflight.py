@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +12,12 @@ from typing import Any
 import pytest
 
 from launcher import local_preflight
+from launcher.errors import PreflightError
 from launcher.local_memory import SMOLLM2_135M
-from launcher.preflight import Status, failure, first_three, ok, run_checks
+from launcher.preflight import Check, Status, failure, first_three, ok, run_checks
 from tests.launcher.checks.http_answers import http_answers
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,56 @@ def test_all_checks_are_reported_in_their_order_and_run_side_by_side() -> None:
         together.wait()
         return [ok("second", "is right"), ok("third", "is right")]
 
-    assert [finding.check for finding in run_checks([bad, good])] == ["first", "second", "third"]
+    findings = run_checks([Check("bad", bad), Check("good", good)])
+    assert [finding.check for finding in findings] == ["first", "second", "third"]
+
+
+def test_a_check_that_does_not_end_is_reported_by_name_beside_the_findings_of_the_others() -> None:
+    released = threading.Event()
+    stuck = Check("stuck", lambda: ok("stuck", f"{released.wait()}"), limit=0.2)
+    late, fine = run_checks([stuck, Check("fine", lambda: ok("fine", "is right"))])
+    released.set()
+    assert late.status is Status.FAILURE and late.check == "stuck" and "did not end within 0.2 s" in late.sentence
+    assert fine.status is Status.OK
+
+
+def test_what_ends_a_launcher_inside_a_check_is_a_finding_beside_the_others() -> None:
+    def unreachable() -> Any:
+        raise PreflightError("no Ray job server at http://h:8265; start the cluster; or correct --ray-address")
+
+    lost, fine = run_checks([Check("Ray cluster", unreachable), Check("fine", lambda: ok("fine", "is right"))])
+    assert lost == failure(
+        "Ray cluster", "no Ray job server at http://h:8265", "start the cluster; or correct --ray-address"
+    )
+    assert fine.status is Status.OK
+
+
+def test_a_check_with_something_to_stop_is_told_when_the_others_end_early() -> None:
+    def broken() -> Any:
+        raise ZeroDivisionError
+
+    interrupted, told = threading.Event(), threading.Event()
+
+    def waits() -> Any:
+        interrupted.wait()
+        told.set()
+        return []
+
+    with pytest.raises(ZeroDivisionError):
+        run_checks([Check("broken", broken), Check("waits", waits, 600, interrupted)])
+    assert told.is_set()
+
+
+def test_ctrl_c_ends_checks_that_hang() -> None:
+    code = (
+        "import threading\nfrom launcher.preflight import Check, run_checks\n"
+        "def hang():\n    print('hangs', flush=True)\n    threading.Event().wait()\n"
+        "run_checks([Check('stuck', hang, 600)])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"hangs\n"
+    process.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]
 
 
 def test_a_long_list_of_names_is_cut() -> None:

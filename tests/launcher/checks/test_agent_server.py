@@ -9,6 +9,7 @@ import pytest
 from launcher.checks.agent_server import check_agent_server, check_sandbox_lifetime, check_tasks, judge_health
 from launcher.preflight import Finding, Status
 from tests.harbor_service.harbor_server_process import AgentServerProcess
+from tests.launcher.checks.endless_server import HEAD, endless_server
 from tests.launcher.checks.http_answers import http_answers
 
 TRIALS = 32
@@ -45,6 +46,38 @@ def test_another_kind_of_server_is_warned_about_and_a_broken_one_fails(
     with http_answers({"/health": (status, body)}) as answers:
         (finding,) = check_agent_server(answers.url, TRIALS, TRIALS, {})
     assert finding.status is expected
+
+
+HUGE = "1" * 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"max_concurrent": NaN, "trial_timeout": NaN, "agent_timeout": NaN}',
+        '{"max_concurrent": 1e-320, "trial_timeout": 1e999, "agent_timeout": -Infinity}',
+        f'{{"max_concurrent": {HUGE}, "trial_timeout": {HUGE}, "agent_timeout": -5, "environment": [{HUGE}]}}',
+        f'{{"max_concurrent": {HUGE * 20}, "trial_timeout": null}}',
+        '{"max_concurrent": 0, "environment": {}}',
+        '{"max_concurrent": -1, "trial_timeout": "long"}',
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '{"max_concurrent": ' + " " * 2**20 + "32}",
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_warned_about(body: str) -> None:
+    with http_answers({"/health": (200, body)}) as answers:
+        findings = check_agent_server(answers.url, TRIALS, TRIALS, {}, (146, 1440))
+    wrong = [finding for finding in findings if finding.check != "agent server" or finding.status is not Status.OK]
+    assert {finding.status for finding in wrong} == {Status.WARNING}
+
+
+def test_an_answer_that_never_ends_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launcher.checks.agent_server.TIMEOUT", 0.3)
+    with endless_server(HEAD, b" ", 0.01) as address:
+        (finding,) = check_agent_server(f"http://{address}", TRIALS, TRIALS, {})
+        assert finding.status is Status.FAILURE and "no whole answer within 0.3 s" in finding.sentence
+        assert check_tasks(f"http://{address}", ["a"], {}).status is Status.WARNING
 
 
 def test_fields_that_health_lacks_are_warnings_and_never_failures() -> None:
@@ -198,7 +231,23 @@ def test_many_tasks_are_asked_for_in_several_calls() -> None:
     assert len(answers.asked) > 1
 
 
-@pytest.mark.parametrize(("status", "body"), [(404, ""), (405, ""), (200, "hello"), (200, "{}"), (500, "")])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, ""),
+        (405, ""),
+        (200, "hello"),
+        (200, "{}"),
+        (500, ""),
+        (200, '{"missing": [1]}'),
+        (200, '{"missing": [null]}'),
+        (200, '{"missing": [["a"]]}'),
+        (200, '{"missing": ["another"]}'),
+        (200, '{"missing": [], "broken": ["a"]}'),
+        (200, '{"missing": [], "broken": {"another": "x"}}'),
+        (200, '{"missing": ' + "[" * 100_000),
+    ],
+)
 def test_a_server_without_the_route_is_warned_about(status: int, body: str) -> None:
     with http_answers({"/tasks": (status, body)}) as answers:
         assert check_tasks(answers.url, ["a"], {}).status is Status.WARNING

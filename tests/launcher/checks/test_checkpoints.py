@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "config.json").write_text(json.dumps({**FLASH, "rope_theta": 1e6}))
     shards = ["model-1.safetensors", "model-2.safetensors"]
     for shard in shards:
-        (tmp_path / shard).write_bytes(b"")
+        (tmp_path / shard).write_bytes(b"x")
     index = {"weight_map": {"a": shards[0], "b": shards[1], "c": shards[1]}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     return tmp_path
@@ -50,7 +50,7 @@ def test_a_field_that_is_not_there_fails(folder: Path) -> None:
     assert "num_attention_heads nothing; GLM-4.7-Flash has 20" in finding.sentence
 
 
-@pytest.mark.parametrize("config", [None, "{", "[]", b"\xff\xfe"])
+@pytest.mark.parametrize("config", [None, "{", "[]", b"\xff\xfe", "[" * 100_000, '{"a":' * 100_000])
 def test_a_config_that_cannot_be_read_fails(folder: Path, config: str | bytes | None) -> None:
     path = folder / "config.json"
     path.unlink() if config is None else path.write_bytes(config.encode() if isinstance(config, str) else config)
@@ -63,6 +63,11 @@ def test_a_shard_that_is_missing_fails_by_name(folder: Path) -> None:
     finding = check(folder)
     assert finding.status is Status.FAILURE
     assert "1 of 2 shards: model-2.safetensors" in finding.sentence
+
+
+def test_an_empty_shard_is_none(folder: Path) -> None:
+    (folder / "model-2.safetensors").write_bytes(b"")
+    assert "1 of 2 shards: model-2.safetensors" in check(folder).sentence
 
 
 def test_an_index_that_is_none_fails(folder: Path) -> None:

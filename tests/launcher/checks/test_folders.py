@@ -24,6 +24,21 @@ def test_a_save_folder_below_a_file_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_whatever_keeps_a_folder_from_being_made_fails_with_its_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "none")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    for inside in ("file", "file/x", "dangling", "dangling/x", "loop", "loop/x/y", "n" * 300, f"new/{'n' * 300}/x"):
+        finding = check_writable("save folder", tmp_path / inside, "--save-dir")
+        assert finding.status is Status.FAILURE, inside
+        assert str(tmp_path / inside) in finding.sentence and "--save-dir" in finding.way_out
+        check_disk(tmp_path / inside, 1)
+    for inside in ("folder", "link/x/y", "new"):
+        assert check_writable("save folder", tmp_path / inside, "--save-dir").status is Status.OK
+
+
 def test_a_disk_too_small_for_the_checkpoints_fails(tmp_path: Path) -> None:
     assert check_disk(tmp_path, 2**60).status is Status.FAILURE
     assert check_disk(tmp_path, 1).status is Status.OK

@@ -81,6 +81,17 @@ def test_processes_whose_names_look_like_a_run_of_ours_are_named_and_left_alone(
             process.wait()
 
 
+def test_a_driver_that_hangs_fails_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launcher.checks.gpus._TIMEOUT", 0.3)
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.write_text("#!/bin/sh\n# Stand-in of the tests.\nexec /bin/sleep 600\n")
+    program.chmod(0o755)
+    finding = check_gpus(8, 0.0)
+    assert finding.status is Status.FAILURE
+    assert "TimeoutExpired" in finding.sentence
+
+
 @pytest.mark.parametrize("script", ["exit 9", "echo no devices were found"])
 def test_a_driver_that_does_not_work_fails(tmp_path: Path, script: str) -> None:
     (tmp_path / "bin").mkdir()

@@ -62,9 +62,11 @@ def test_the_key_files_are_those_that_variables_name() -> None:
         "DAYTONA_API_KEY_FILE": "/keys/daytona",
         "AGENT_SERVER_TOKEN_FILE": "/keys/token",
         "HARBOR_ADMIN_SECRET_FILE": "",
+        "HF_TOKEN_FILE": "~nobody-of-this-name/token",
         "LOG_FILE": "/log",
     }
     assert key_files(environment) == {
         "DAYTONA_API_KEY_FILE": Path("/keys/daytona"),
         "AGENT_SERVER_TOKEN_FILE": Path("/keys/token"),
+        "HF_TOKEN_FILE": Path("~nobody-of-this-name/token"),
     }

@@ -26,7 +26,7 @@ def spec(tmp_path: Path, agent_server: AgentServerProcess, monkeypatch: pytest.M
     first = free_span(5)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"hidden_size": 2048}')
-    (tmp_path / "model" / "model.safetensors").write_bytes(b"")
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"x")
     (tmp_path / "key").write_text("k")
     (tmp_path / "key").chmod(0o600)
     monkeypatch.setenv("PATH", f"{write_nvidia_smi(tmp_path / 'bin', table(8))}:/usr/bin:/bin")
@@ -71,6 +71,7 @@ def test_a_node_that_lacks_everything_fails_every_check_of_what_it_lacks(spec: N
         reference=replace(spec.reference, will_prepare=False) if spec.reference else None,
         key_files={"DAYTONA_API_KEY_FILE": str(tmp_path / "none")},
         writable={"--save-dir": "/proc/none"},
+        save_dir_tracker="39",
         save_bytes=2**60,
         offload_bytes=2**60,
         gpus=9,
@@ -86,6 +87,12 @@ def test_a_busy_port_fails_on_the_head_and_is_a_warning_on_another_node(spec: No
     with http_answers({}, port=spec.ports["router"][0]):
         assert statuses(spec)["ports"] is Status.FAILURE
         assert statuses(spec, head=False)["ports"] is Status.WARNING
+
+
+def test_a_save_folder_that_differs_from_the_launching_machines_fails_on_the_head_alone(spec: NodeSpec) -> None:
+    other = replace(spec, save_dir_resumes=True, save_dir_tracker="39")
+    assert statuses(other)["save folder"] is Status.FAILURE
+    assert "save folder" not in statuses(other, head=False)
 
 
 def test_with_an_external_host_only_the_head_is_tried(spec: NodeSpec) -> None:

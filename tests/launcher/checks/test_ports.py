@@ -5,6 +5,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from launcher.checks.ports import check_ports, is_free
 from launcher.preflight import Status
 from tests.launcher.checks.free_ports import free_span
@@ -12,8 +14,11 @@ from tests.launcher.checks.free_ports import free_span
 
 @contextmanager
 def taken(port: int, host: str = "127.0.0.1") -> Iterator[None]:
-    with socket.socket() as listener:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind((host, port))
         listener.listen(1)
         yield
@@ -35,6 +40,16 @@ def test_a_port_in_the_middle_of_the_range_that_is_taken_fails_with_its_holder()
     assert f"1 of the 4 ports of session servers ({first}-{first + 3}) are taken" in finding.sentence
     assert f"{first + 2} by pid {os.getpid()} (" in finding.sentence
     assert "--session-server-port" in finding.way_out
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["::", "::1"])
+def test_a_listener_of_ipv6_alone_takes_the_port(host: str) -> None:
+    port = free_span(1)
+    with taken(port, host):
+        (finding,) = check_ports({"router": (port, port)}, None)
+    assert finding.status is Status.FAILURE
+    assert f"{port} by pid {os.getpid()} (" in finding.sentence
 
 
 def test_every_service_with_a_busy_port_is_named() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
-from torch.distributed.checkpoint.metadata import Metadata, TensorProperties, TensorStorageMetadata
+from torch.distributed.checkpoint.filesystem import _StorageInfo  # pyright: ignore[reportPrivateUsage]
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorProperties, TensorStorageMetadata
 
 from launcher.checks.references import check_reference, is_converted, write_marker
 from launcher.preflight import Status
@@ -21,15 +23,16 @@ def folder(tmp_path: Path) -> Path:
     release.mkdir(parents=True)
     (root / "latest_checkpointed_iteration.txt").write_text("release\n")
     for name in ("metadata.json", "common.pt", "__0_0.distcp"):
-        (release / name).write_bytes(b"")
+        (release / name).write_bytes(b"x")
     return root
 
 
-def write_table_of_tensors(folder: Path, hidden: int) -> None:
-    """As PyTorch writes it into a checkpoint of this hidden size."""
+def write_table_of_tensors(folder: Path, hidden: int, shards: Sequence[str] = ()) -> None:
+    """As PyTorch writes it into a checkpoint of this hidden size, whose tensors are in these files."""
     size = torch.Size((154880, hidden))
     tensor = TensorStorageMetadata(TensorProperties(dtype=torch.bfloat16), size, [])
-    table = Metadata({"embedding.word_embeddings.weight": tensor})
+    stored = {MetadataIndex(f"tensor {shard}", torch.Size((0, 0)), 0): _StorageInfo(shard, 0, 1) for shard in shards}
+    table = Metadata({"embedding.word_embeddings.weight": tensor}, storage_data=stored)
     (folder / "release" / ".metadata").write_bytes(pickle.dumps(table))
 
 
@@ -71,13 +74,44 @@ def test_a_reference_whose_tracker_is_missing_or_a_number_is_not_taken_as_conver
     assert "latest_checkpointed_iteration.txt" in reason
 
 
+@pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize("lost", ["metadata.json", "common.pt", "__0_0.distcp"])
-def test_a_conversion_that_was_interrupted_is_done_again(folder: Path, lost: str) -> None:
-    (folder / "release" / lost).unlink()
+def test_a_conversion_that_was_interrupted_is_done_again(folder: Path, lost: str, empty: bool) -> None:
+    path = folder / "release" / lost
+    path.write_bytes(b"") if empty else path.unlink()
     assert not is_converted(folder, FLASH)[0]
     finding = check_reference(folder, True, FLASH)
     assert finding.status is Status.OK
     assert "will be converted" in finding.sentence
+
+
+@pytest.mark.parametrize("content", [b"", None])
+def test_every_shard_that_the_table_names_must_be_there(folder: Path, content: bytes | None) -> None:
+    write_table_of_tensors(folder, 2048, ["__0_0.distcp", "__1_0.distcp"])
+    if content is not None:
+        (folder / "release" / "__1_0.distcp").write_bytes(content)
+    converted, reason = is_converted(folder, FLASH)
+    assert not converted and "__1_0.distcp" in reason and "__0_0.distcp" not in reason
+    (folder / "release" / "__1_0.distcp").write_bytes(b"x")
+    assert is_converted(folder, FLASH)[0]
+
+
+@pytest.mark.parametrize("marker", ["{", "[" * 100_000, "[]", '{"shape": 1}', '{"shape":' * 100_000])
+def test_a_marker_that_cannot_be_read_is_a_reason_unless_the_table_vouches(folder: Path, marker: str) -> None:
+    (folder / "converted_from.json").write_text(marker)
+    converted, reason = is_converted(folder, FLASH)
+    assert not converted and "converted_from.json" in reason
+    write_table_of_tensors(folder, 2048)
+    converted, reason = is_converted(folder, FLASH)
+    assert converted and "converted_from.json" in reason
+
+
+@pytest.mark.parametrize(
+    "table", [b"x", b"\x80\x04", b"(" * 100_000, b"\x80\x04\x96\xff\xff\xff\xff\xff\xff\xff\x7f.", b"N."]
+)
+def test_a_table_that_cannot_be_read_tells_nothing(folder: Path, table: bytes) -> None:
+    (folder / "release" / ".metadata").write_bytes(table)
+    assert "nothing in it says of which model" in is_converted(folder, FLASH)[1]
 
 
 def test_nothing_there_is_converted_unless_that_is_skipped(tmp_path: Path) -> None:

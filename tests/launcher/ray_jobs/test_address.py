@@ -6,6 +6,8 @@ from launcher.errors import OptionsError, PreflightError
 from launcher.ray_jobs.address import existing_cluster
 from launcher.ray_jobs.client import connect
 from launcher.ray_jobs.cluster import Cluster
+from tests.launcher.checks.endless_server import HEAD, endless_server
+from tests.launcher.checks.http_answers import http_answers
 
 EXTERNAL = {"MILES_SCRIPT_EXTERNAL_RAY": "1"}
 
@@ -90,4 +92,20 @@ def test_a_proxy_is_not_asked_for_this_machine(ray_cluster: Cluster, monkeypatch
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9", "127.0.0.1:9"])
 def test_where_nothing_answers_the_error_names_the_address_and_the_way_out(address: str) -> None:
     with pytest.raises(PreflightError, match=r"127\.0\.0\.1:9.*--ray-address"):
+        connect(address)
+
+
+def test_another_server_than_rays_is_refused_by_what_it_answers() -> None:
+    with http_answers({"*": (200, "hello")}) as answers:
+        for address in (answers.url, answers.url.removeprefix("http://")):
+            with pytest.raises(PreflightError, match=r"Ray job server.*--ray-address"):
+                connect(address)
+
+
+@pytest.mark.parametrize(("first", "piece"), [(b"SSH-2.0-OpenSSH_9.6\r\n", b""), (b"", b""), (HEAD, b" ")])
+def test_a_server_that_speaks_no_http_or_never_ends_an_answer_is_left_in_time(
+    first: bytes, piece: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.ray_jobs.client._CONNECT_SECONDS", 0.3)
+    with endless_server(first, piece, 0.01) as address, pytest.raises(PreflightError, match="is not Ray"):
         connect(address)

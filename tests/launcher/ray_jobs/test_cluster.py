@@ -104,6 +104,39 @@ def test_a_head_that_does_not_start_shows_its_last_lines(monkeypatch: pytest.Mon
         assert list(Path(folder).iterdir()) == []
 
 
+@pytest.mark.parametrize("node_ip", ["192.0.2.77", "no-such-host.invalid"])
+def test_an_address_of_another_machine_is_refused_for_a_head_of_our_own(node_ip: str) -> None:
+    with (
+        pytest.raises(PreflightError, match=rf"{node_ip}.*MASTER_ADDR.*--ray-address"),
+        cluster(None, num_gpus=0, node_ip=node_ip),
+    ):
+        pytest.fail("a head came up at an address of another machine")
+
+
+@pytest.mark.long
+def test_sigterm_stops_the_job_on_the_own_head_and_ends_it(tmp_path: Path) -> None:
+    launcher = LauncherProcess("own", "wait", tmp_path / "record", "STAND_IN_SLEEP=600")
+    head = launcher.head_pid()
+    recorded(tmp_path / "record")
+    processes = with_descendants(head)
+    launcher.process.terminate()
+    code, _, errors = launcher.end()
+    assert code == ExitCode.STOPPED
+    assert f"the job {launcher.submission_id} has ended: STOPPED" in errors
+    assert alive(processes) == []
+
+
+def test_sigterm_stops_the_job_as_ctrl_c_does(ray_cluster: Cluster, tmp_path: Path) -> None:
+    launcher = LauncherProcess(ray_cluster.address, "wait", tmp_path / "record", "STAND_IN_SLEEP=600")
+    driver = recorded(tmp_path / "record")["pid"]
+    launcher.process.terminate()
+    code, _, errors = launcher.end()
+    assert code == ExitCode.STOPPED
+    assert f"the job {launcher.submission_id} has ended: STOPPED" in errors
+    assert connect(ray_cluster.address).state(launcher.submission_id).status == "STOPPED"
+    assert not psutil.pid_exists(driver)
+
+
 def test_the_first_ctrl_c_stops_the_job_and_waits_for_its_end(ray_cluster: Cluster, tmp_path: Path) -> None:
     launcher = LauncherProcess(ray_cluster.address, "wait", tmp_path / "record", "STAND_IN_SLEEP=600")
     driver = recorded(tmp_path / "record")["pid"]

@@ -7,6 +7,7 @@ import pytest
 from launcher.errors import ExitCode
 from launcher.ray_jobs.client import connect
 from launcher.ray_jobs.cluster import Cluster
+from launcher.ray_jobs.follow import LogFollower
 from launcher.ray_jobs.job import follow, stop, submit
 from tests.launcher.ray_jobs.cutting_proxy import CuttingProxy
 from tests.launcher.ray_jobs.ray_cluster import job
@@ -66,6 +67,16 @@ def test_a_cluster_that_stays_away_ends_the_following_with_the_cause(
         assert following.result() == ExitCode.FAILED
         assert f"{proxy.address} has not answered" in capsys.readouterr().err
     stop(ray_cluster, spec.submission_id)
+
+
+def test_the_following_can_be_given_an_end(ray_cluster: Cluster) -> None:
+    spec = job({"STAND_IN_SLEEP": "600"})
+    submit(ray_cluster, spec)
+    follower = LogFollower(ray_cluster, connect(ray_cluster.address), spec.submission_id, io.StringIO())
+    with pytest.raises(TimeoutError):
+        follower.until_end(0.1)
+    stop(ray_cluster, spec.submission_id)
+    assert follower.until_end().status == "STOPPED"
 
 
 def test_a_job_that_ray_does_not_know_is_lost(ray_cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,9 @@
 import io
+import os
+import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from launcher.errors import ExitCode, PreflightError
 from launcher.ray_jobs.client import connect
 from launcher.ray_jobs.cluster import Cluster
 from launcher.ray_jobs.job import JobSpec, follow, job_output, run_job, stop, submit
-from tests.launcher.ray_jobs.ray_cluster import REPOSITORY, job, recorded
+from tests.launcher.ray_jobs.ray_cluster import REPOSITORY, eventually, job, recorded
 
 AWKWARD = (
     "two words",
@@ -118,6 +121,51 @@ def test_the_output_of_a_job_that_does_not_end_says_so_and_the_job_is_stopped(ra
     assert not succeeded
     assert "no end after 0.5 s" in log
     assert connect(ray_cluster.address).state(spec.submission_id).status == "STOPPED"
+
+
+def test_the_wait_for_an_output_can_be_interrupted_from_another_thread(ray_cluster: Cluster, tmp_path: Path) -> None:
+    spec = job({"STAND_IN_SLEEP": "600", "STAND_IN_RECORD": str(tmp_path / "record")})
+    interrupted = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(job_output, ray_cluster, spec, timeout=600, interrupted=interrupted)
+        recorded(tmp_path / "record")
+        interrupted.set()
+        assert waiting.result() == (False, "interrupted")
+    connection = connect(ray_cluster.address)
+    eventually(lambda: connection.state(spec.submission_id).status == "STOPPED", "the end of the job")
+
+
+@pytest.mark.parametrize(("told", "expected"), [("0", ExitCode.SUCCEEDED), ("7", ExitCode.FAILED)])
+@pytest.mark.parametrize("full", [True, False])
+def test_an_output_that_takes_no_more_is_said_once_and_the_job_keeps_its_verdict(
+    ray_cluster: Cluster, capsys: pytest.CaptureFixture[str], told: str, expected: ExitCode, full: bool
+) -> None:
+    spec = job({"STAND_IN_LINES": "30", "STAND_IN_LINE_SLEEP": "0.02", "STAND_IN_EXIT": told})
+    if full:
+        descriptor = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, descriptor = os.pipe()
+        os.close(reader)
+    with os.fdopen(descriptor, "w") as out:
+        assert run_job(ray_cluster, spec, wait=True, out=out) == expected
+    said = capsys.readouterr().err
+    assert said.count("the output was closed") == 1
+    assert f"ray job stop {spec.submission_id} --address {ray_cluster.address}" in said
+
+
+def test_a_detached_job_whose_output_is_closed_says_its_handles_on_standard_error(
+    ray_cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = job()
+    with open("/dev/full", "w") as out:
+        assert run_job(ray_cluster, spec, wait=False, out=out) == ExitCode.SUCCEEDED
+    assert f"ray job logs --follow {spec.submission_id}" in capsys.readouterr().err
+
+
+def test_sigterm_is_what_it_was_once_a_job_is_no_longer_followed(ray_cluster: Cluster) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert run_job(ray_cluster, job(), wait=True, out=io.StringIO()) == ExitCode.SUCCEEDED
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_an_id_that_was_used_is_refused(ray_cluster: Cluster) -> None:
