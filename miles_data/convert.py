@@ -6,12 +6,13 @@ from pathlib import Path
 from disk.atomic_file import atomic_file, remove_left_over_files
 from miles_data.findings import BadRow, BadRows, DataError, Finding, Findings
 from miles_data.json_lines import numbered_lines
-from miles_data.json_text import dump_record, parse_line
+from miles_data.json_text import parse_line
 from miles_data.options import ConvertOptions, check_options
 from miles_data.output_lines import OutputLines
 from miles_data.progress import with_progress
 from miles_data.prompt_lengths import PromptLengths
 from miles_data.prompts import Prompt, parse_prompt, read_prompts
+from miles_data.records import record_of
 from miles_data.rejected_rows import RejectedRows, rejected_path
 from miles_data.report import Report
 from miles_data.rows import Broken, JsonObject, Meter, Row, Skipped, Source
@@ -56,7 +57,7 @@ def _write(options: ConvertOptions, output: Path) -> Report:
             raise BadRows(f"{what}; nothing was written{way_out}:", report.rejected, tasks.note() if tasks else "")
         if not report.written and not report.kept and not report.skipped["duplicate"]:
             raise DataError(f"{options.input} gives no row; nothing was written\n{report}")
-        lines.remove_void()
+        lines.finish()
         if rejected:
             rejected.finish()
     if tasks:
@@ -112,9 +113,9 @@ class Conversion:
             match item:
                 case Row():
                     try:
-                        self._row(item.fields)
+                        self._row(item)
                     except BadRow as bad:
-                        self._reject(bad.at(item.place), item.fields)
+                        self._reject(bad.at(item.place), item.text or item.fields)
                     if report.written == self._limit:
                         break
                 case Skipped():
@@ -125,15 +126,13 @@ class Conversion:
         if self._rules.id_key not in (None, "instance_id"):
             report.notes.append(f"instance_id is the field {self._rules.id_key}")
 
-    def _row(self, fields: JsonObject) -> None:
+    def _row(self, row: Row) -> None:
         report = self._report
-        record = self._rules.record(fields)
+        record = record_of(row, self._rules)
         if record is None:
             report.skipped["another split"] += 1
             return
-        prompt, metadata = record
-        line = dump_record(prompt, metadata)
-        instance_id: str = metadata["instance_id"]
+        instance_id, prompt, line = record
         if self._tasks:
             self._tasks.check(instance_id)
         was_old = instance_id in self._lines and self._lines.offset(instance_id) < self._old_end

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from miles_data.findings import BadRow, Finding
 from miles_data.input_file import BYTE_ORDER_MARK, open_input
-from miles_data.json_text import parse_line
+from miles_data.json_text import one_line, parse_line
 from miles_data.rows import Broken, Item, PlainSource, Row
 
 _CHUNK = 1 << 20
@@ -72,7 +72,7 @@ class JsonArray(PlainSource):
                     return
                 data = item.encode("utf-8", "surrogateescape")
                 try:
-                    yield Row(place, parse_line(data))
+                    yield Row(place, parse_line(data), one_line(data))
                 except BadRow as bad:
                     yield Broken(bad.at(place), data)
                 sign = text.next_sign()

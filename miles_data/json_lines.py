@@ -6,7 +6,7 @@ from pathlib import Path
 
 from miles_data.findings import BadRow
 from miles_data.input_file import BYTE_ORDER_MARK, open_input
-from miles_data.json_text import parse_line
+from miles_data.json_text import one_line, parse_line
 from miles_data.rows import Broken, Item, PlainSource, Row, Skipped
 
 
@@ -30,6 +30,7 @@ class JsonLines(PlainSource):
                     yield Skipped(place, "blank line")
                     continue
                 try:
-                    yield Row(place, parse_line(line))
+                    text = line.strip()
+                    yield Row(place, parse_line(text), one_line(text))
                 except BadRow as bad:
                     yield Broken(bad.at(place), line)

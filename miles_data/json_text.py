@@ -1,11 +1,12 @@
 """JSON text to objects and back, at the speed of orjson and with the care of the standard library.
 
-orjson alone would change data without a word: an integer beyond 64 bits becomes a float, all but the last of equal keys
-go away, NaN is written as null. A row in which one of these is possible is read a second time, exactly.
+orjson changes some data without a word: an integer beyond 64 bits becomes a float, all but the last of equal keys go
+away, NaN is written as null. So the text of a row is kept as it is where that is possible, and where a row must be
+written anew and one of these could have happened, it is read a second time, exactly.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, NoReturn, cast
@@ -23,24 +24,38 @@ _NULL_OR_NOTHING = "use null or leave the field out"
 
 
 def parse_line(line: bytes) -> JsonObject:
-    """The object of one line. Raises BadRow for anything else: broken text or JSON, NaN, an array, a number."""
+    """The object of one line, as orjson sees it. Raises BadRow for all else: broken text or JSON, NaN, an array."""
     try:
         value: object = orjson.loads(line)
-        if isinstance(value, dict) and not _may_differ(line, cast(JsonObject, value)):
-            return cast(JsonObject, value)
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        pass  # the exact parser below says what is wrong, or reads it
-    return _parse_exactly(line)
+    except orjson.JSONDecodeError:
+        value = _parse_exactly(line)  # says what is wrong
+        dump(value)  # and this where Python reads what cannot be written: half of a surrogate pair
+    if not isinstance(value, dict):
+        raise BadRow("not an object", f"there is {type(value).__name__} where an object is expected")
+    fields = cast(JsonObject, value)
+    nested: list[object] = [item for item in fields.values() if type(item) is list or type(item) is dict]
+    if nested:
+        _encode(nested, 0)  # what cannot be written again is too deep for other readers as well
+    return fields
 
 
-def _may_differ(line: bytes, fields: JsonObject) -> bool:
-    """Whether orjson may have lost something of the line.
+def parse_numbers_exactly(line: bytes) -> JsonObject:
+    """As `parse_line`, with integers of any size. Of equal keys the last counts, as for every reader."""
+    fields = parse_line(line)
+    return cast(JsonObject, _parse_exactly(line)) if has_unusual_float(fields.values()) else fields
 
-    A dropped key takes its quotes along, so the text written again has fewer of them.
-    """
-    if has_unusual_float(fields.values()) or _ESCAPED_QUOTE in line:
-        return True
-    return line.count(b'"') != orjson.dumps(fields).count(b'"')
+
+def exact_fields(line: bytes, fields: JsonObject) -> JsonObject:
+    """`fields` as `parse_line` gave them, with nothing lost. Raises BadRow where a key comes twice in one object."""
+    # A dropped key takes its quotes along, so the text written again has fewer of them.
+    if _ESCAPED_QUOTE in line or has_unusual_float(fields.values()) or line.count(b'"') != dump(fields).count(b'"'):
+        return cast(JsonObject, _parse_exactly(line, _unique_keys))
+    return fields
+
+
+def one_line(text: bytes) -> bytes:
+    """Valid JSON text without line ends, which can only stand between its parts."""
+    return text.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def has_unusual_float(values: Iterable[object]) -> bool:
@@ -80,11 +95,10 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
     return fields
 
 
-def _parse_exactly(line: bytes) -> JsonObject:
+def _parse_exactly(line: bytes, pairs_hook: Callable[[list[tuple[str, Any]]], object] | None = None) -> object:
     try:
-        value: object = json.loads(
-            line.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys
-        )
+        text = line.decode("utf-8")
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=pairs_hook)
     except UnicodeDecodeError as error:
         raise BadRow("not UTF-8", f"byte {error.start} of the line: {error.reason}") from error
     except json.JSONDecodeError as error:
@@ -94,32 +108,28 @@ def _parse_exactly(line: bytes) -> JsonObject:
         raise BadRow("broken JSON", str(error)) from error
     except RecursionError as error:
         raise BadRow("nested too deeply", "deeper than JSON readers go") from error
-    if not isinstance(value, dict):
-        raise BadRow("not an object", f"the line holds {type(value).__name__} where an object is expected")
-    return cast(JsonObject, value)
 
 
 def dump(value: object, sort_keys: bool = False) -> bytes:
     """Compact JSON in UTF-8; dates become ISO 8601 text. Raises BadRow where a value has no JSON form."""
     if has_unusual_float((value,)):
         _refuse_not_finite(value)
-    option = orjson.OPT_PASSTHROUGH_DATETIME | (orjson.OPT_SORT_KEYS if sort_keys else 0)
+    return _encode(value, orjson.OPT_SORT_KEYS if sort_keys else 0)
+
+
+def _encode(value: object, option: int) -> bytes:
+    option |= orjson.OPT_PASSTHROUGH_DATETIME
     try:
         return orjson.dumps(value, default=_plain, option=option)
     except orjson.JSONEncodeError as error:
         reason = str(error)
         if "64-bit" in reason:
-            return orjson.dumps(_as_fragments(value), default=_plain, option=option)
+            return _encode(_as_fragments(value), option)
         if "surrogates" in reason:
             raise BadRow("lone surrogate", "half of a character cannot be written as UTF-8") from error
         if "ecursion" in reason:
             raise BadRow("nested too deeply", "more than 254 levels") from error
         raise BadRow("no JSON form", reason) from error
-
-
-def dump_record(prompt: object, metadata: JsonObject) -> bytes:
-    """One line of Miles JSONL with its line feed. Raises BadRow as `dump`."""
-    return dump({"prompt": prompt, "metadata": metadata}) + b"\n"
 
 
 def _plain(value: object) -> object:

@@ -3,8 +3,9 @@
 import os
 from typing import BinaryIO, Literal, cast
 
+from miles_data.background_writer import BackgroundWriter
 from miles_data.findings import BadRow
-from miles_data.json_text import dump, parse_line
+from miles_data.json_text import dump, parse_numbers_exactly
 from miles_data.rows import JsonObject
 
 OnDuplicate = Literal["error", "first", "last"]
@@ -14,7 +15,9 @@ _COPY = 1 << 20
 
 def same_content(one: bytes, other: bytes) -> bool:
     """Whether two lines hold the same JSON, whatever its spacing, escapes and order of keys."""
-    return one == other or dump(parse_line(one), sort_keys=True) == dump(parse_line(other), sort_keys=True)
+    return one == other or dump(parse_numbers_exactly(one), sort_keys=True) == dump(
+        parse_numbers_exactly(other), sort_keys=True
+    )
 
 
 class OutputLines:
@@ -26,6 +29,7 @@ class OutputLines:
 
     def __init__(self, file: BinaryIO, on_duplicate: OnDuplicate) -> None:
         self._file, self._policy = file, on_duplicate
+        self._writer = BackgroundWriter(file)
         self._offsets: dict[str, int] = {}
         self.end = 0
         self._void: list[int] = []
@@ -33,6 +37,7 @@ class OutputLines:
         self.replaced = b""
 
     def close(self) -> None:
+        self._writer.close()
         self._reader.close()
 
     def __contains__(self, instance_id: str) -> bool:
@@ -48,7 +53,7 @@ class OutputLines:
             self._append(instance_id, line)
             return "added"
         offset = self._offsets[instance_id]
-        self._file.flush()
+        self._writer.flush()
         self._reader.seek(offset)
         old = self._reader.readline()
         if same_content(old, line):
@@ -64,15 +69,15 @@ class OutputLines:
         return "replaced"
 
     def _append(self, instance_id: str, line: bytes) -> None:
-        self._file.write(line)
+        self._writer.write(line)
         self._offsets[instance_id] = self.end
         self.end += len(line)
 
-    def remove_void(self) -> None:
-        """Close the gaps of replaced lines, within the file itself."""
+    def finish(self) -> None:
+        """Write what waits, and close the gaps of replaced lines, within the file itself."""
+        self._writer.flush()
         if not self._void:
             return
-        self._file.flush()
         # Offsets were voided in the order of the newer lines, not of their own places.
         self._void.sort()
         write_at = self._void[0]
@@ -95,7 +100,7 @@ class OutputLines:
 
 
 def _difference(one: bytes, other: bytes) -> str:
-    first, second = parse_line(one), parse_line(other)
+    first, second = parse_numbers_exactly(one), parse_numbers_exactly(other)
     if dump(first.get("prompt")) != dump(second.get("prompt")):
         return "prompt"
     old, new = (cast(JsonObject, record["metadata"]) for record in (first, second))

@@ -8,7 +8,7 @@ from typing import cast
 from miles_data.findings import BadRow, BadRows, DataError, Finding, Findings
 from miles_data.input_file import open_input
 from miles_data.json_lines import numbered_lines
-from miles_data.json_text import parse_line
+from miles_data.json_text import parse_numbers_exactly
 from miles_data.rows import JsonObject, Meter
 from miles_data.rules import check_instance_id, check_prompt
 
@@ -28,7 +28,7 @@ class Prompt:
 
 def parse_prompt(line: bytes, number: int) -> Prompt:
     """One line of Miles JSONL. Raises BadRow when it is no record."""
-    record = parse_line(line)
+    record = parse_numbers_exactly(line)
     metadata: object = record.get("metadata")
     if not isinstance(metadata, dict):
         raise BadRow("missing metadata", "the record has no metadata object")

@@ -22,12 +22,12 @@ class RejectedRows:
         self._file: BinaryIO | None = None
 
     def add(self, finding: Finding, row: JsonObject | bytes) -> None:
-        """`row` as an object where it could be read, else as the text that stood there."""
+        """`row` is the text that stood there, or the object where the source has no text."""
         if self._file is None:
             self._file = self._stack.enter_context(atomic_file(self.path))
         said: JsonObject = {"place": finding.place, "rule": finding.rule, "reason": finding.text}
         if isinstance(row, bytes):
-            said["text"] = row.rstrip(b"\r\n").decode("utf-8", "backslashreplace")
+            said["text"] = row.strip().decode("utf-8", "backslashreplace")
         else:
             said["row"] = row
         try:

@@ -11,10 +11,15 @@ JsonObject = dict[str, Any]
 
 @dataclass(slots=True)
 class Row:
-    """One object of the source, untouched."""
+    """One object of the source, untouched.
+
+    Where the source is JSON, `text` is the object's own text in one line, and `fields` may hold a float for an integer
+    beyond 64 bits and the last only of equal keys: good for looking, not for writing (`exact_fields` is).
+    """
 
     place: str
     fields: JsonObject
+    text: bytes = b""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The rules for one row: from the fields of a source to a Miles record."""
 
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, NamedTuple, cast
 
 from miles_data.findings import BadRow
 from miles_data.json_text import dump
@@ -37,7 +37,11 @@ RULES: Final[tuple[tuple[str, str], ...]] = (
     ("NaN, Infinity, numbers beyond a float", "an error"),
     ("bytes, durations", "an error: they have no JSON form"),
     ("broken JSON or CSV, bytes that are no UTF-8, a line that is no object", "an error"),
-    ("the same key twice in one object, more than 254 levels", "an error"),
+    (
+        "the same key twice in one object",
+        "kept as it is (readers take the last); an error in a row with own metadata",
+    ),
+    ("more than 254 levels", "an error"),
     ("half of a surrogate pair", "an error"),
     ("CSV cells", "text, as they are"),
     ("blank line", "left out, counted"),
@@ -97,7 +101,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _merge_own_metadata(fields: JsonObject, own: JsonObject) -> JsonObject:
+def merge_own_metadata(fields: JsonObject, own: JsonObject) -> JsonObject:
     merged = {key: value for key, value in fields.items() if key != "metadata"}
     for key, value in own.items():
         # Compared as JSON: to Python 1, 1.0 and true are equal.
@@ -106,6 +110,16 @@ def _merge_own_metadata(fields: JsonObject, own: JsonObject) -> JsonObject:
             raise BadRow("metadata conflict", what)
         merged[key] = value
     return merged
+
+
+class Chosen(NamedTuple):
+    """The parts of a record that the rules decide."""
+
+    instance_id: str
+    agent_name: str
+    split: str
+    prompt_key: str
+    prompt: str | list[JsonObject]
 
 
 @dataclass
@@ -121,33 +135,20 @@ class Rules:
     own_split: str | None = None
     id_key: str | None = None
 
-    def record(self, fields: JsonObject) -> tuple[str | list[JsonObject], JsonObject] | None:
-        """Prompt and metadata of a row, or None when the row belongs to another split. Raises BadRow."""
-        own: Any = fields.get("metadata")
-        prompt: str | list[JsonObject] | None = None
-        if isinstance(own, dict):
-            if len(fields) == 2 and fields.get("prompt") is not None and self.prompt_key in (None, "prompt"):
-                prompt, fields = check_prompt(fields["prompt"]), cast(JsonObject, own)
-            else:
-                fields = _merge_own_metadata(fields, cast(JsonObject, own))
+    def choose(self, fields: JsonObject, prompt_keys: tuple[str, ...] | None = None) -> Chosen | None:
+        """What the rules take from a row, or None when the row belongs to another split. Raises BadRow."""
         split = _text(fields, "split") or self.split or self.own_split or DEFAULT_SPLIT
         if self.split is not None and split != self.split:
             return None
         instance_id = self._instance_id(fields)
-        key = ""
-        if prompt is None:
-            key, prompt = self._prompt(fields)
+        prompt_key, prompt = self._prompt(fields, prompt_keys)
         agent_name = _text(fields, "agent_name") or self.agent_name or DEFAULT_AGENT
         if self.agent_name is not None and agent_name != self.agent_name:
             raise BadRow(
                 "agent_name conflict",
                 f"the row says {agent_name!r}, --agent-name says {self.agent_name!r}: change one or leave out the flag",
             )
-        metadata: JsonObject = {"instance_id": instance_id, "agent_name": agent_name, "split": split}
-        metadata |= {name: value for name, value in fields.items() if name not in metadata}
-        if key == "prompt":
-            del metadata["prompt"]
-        return prompt, metadata
+        return Chosen(instance_id, agent_name, split, prompt_key, prompt)
 
     def _instance_id(self, fields: JsonObject) -> str:
         if self.id_key is None:
@@ -164,8 +165,8 @@ class Rules:
             raise BadRow("instance_id conflict", what)
         return instance_id
 
-    def _prompt(self, fields: JsonObject) -> tuple[str, str | list[JsonObject]]:
-        keys = (self.prompt_key,) if self.prompt_key is not None else PROMPT_KEYS
+    def _prompt(self, fields: JsonObject, keys: tuple[str, ...] | None) -> tuple[str, str | list[JsonObject]]:
+        keys = keys or ((self.prompt_key,) if self.prompt_key is not None else PROMPT_KEYS)
         for key in keys:
             if fields.get(key) is not None:
                 return key, check_prompt(fields[key])
