@@ -3,7 +3,7 @@
 Timestamps come out as Python's datetime, or the subclass of it that holds nanoseconds, and are written as ISO 8601.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,28 +13,17 @@ from miles_data.optional_package import optional_package
 from miles_data.rows import Item, JsonObject, PlainSource, Row
 
 # Rows held as Python objects at a time: few where they are large.
-_BATCH_BYTES = 8 << 20
-_MOST_ROWS = 2000
+_BATCH_BYTES = 1 << 20
+_MOST_ROWS = 1000
 
 
-def objects(table: Any) -> Iterator[JsonObject]:
-    """The rows of a RecordBatch or Table, as many as it has. Raises DataError for values beyond Python's types."""
+def objects(table: Any) -> list[JsonObject]:
+    """The rows of a RecordBatch or Table. Raises DataError for values beyond Python's types."""
     pyarrow = optional_package("pyarrow", "pyarrow", "reading Arrow data")
-    names: list[str] = table.schema.names
     try:
-        columns = [_values(pyarrow, column) for column in table.columns]
+        return table.to_pylist()
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         raise DataError(f"a value of the Arrow data has no form in Python: {error}") from error
-    for cells in zip(*columns, strict=True):
-        yield dict(zip(names, cells, strict=True))
-
-
-def _values(pyarrow: Any, column: Any) -> Iterable[Any]:
-    kinds = pyarrow.types
-    if kinds.is_string(column.type) or kinds.is_large_string(column.type):
-        # Several times the speed of to_pylist, which makes an Arrow scalar of every cell.
-        return column.to_numpy(zero_copy_only=False) if not hasattr(column, "chunks") else column.to_numpy()
-    return column.to_pylist()
 
 
 def batch_rows(average_bytes: float) -> int:
@@ -53,7 +42,7 @@ class ParquetRows(PlainSource):
         parquet = optional_package("pyarrow.parquet", "pyarrow", f"reading {self.path}")
         try:
             # Without buffering the whole column of a row group would be read at once.
-            with parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False) as file:
+            with parquet.ParquetFile(self.path, buffer_size=1 << 16, pre_buffer=False) as file:
                 repeated = {name for name in file.schema_arrow.names if file.schema_arrow.names.count(name) > 1}
                 if repeated:
                     raise DataError(f"{self.path} has more than one column named {', '.join(sorted(repeated))}")

@@ -5,10 +5,9 @@ import io
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from miles_data.findings import DataError, Finding
-from miles_data.input_file import open_input
+from miles_data.input_file import InputFile, open_input
 from miles_data.rows import Broken, Item, PlainSource, Row, Skipped
 
 
@@ -16,7 +15,7 @@ from miles_data.rows import Broken, Item, PlainSource, Row, Skipped
 class CsvRows(PlainSource):
     """The first line names the columns. A row's place is the line that it starts on."""
 
-    path: Path
+    path: InputFile
 
     def rows(self) -> Iterator[Item]:
         csv.field_size_limit(sys.maxsize)

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from miles_data.arrow_rows import objects
 from miles_data.data_file import DATA_FILES, open_data_file
-from miles_data.findings import DataError, Finding
+from miles_data.findings import DataError
+from miles_data.input_file import RemoteFile
 from miles_data.optional_package import optional_package
 from miles_data.rows import Broken, Item, Meter, PlainSource, Row
 
@@ -22,11 +23,11 @@ def is_saved(folder: Path) -> bool:
 
 
 def holds_data_files(folder: Path) -> bool:
-    return any(path.suffix == ".arrow" or _has_reader(path) for path in folder.rglob("*"))
+    return any(path.suffix == ".arrow" or _readable(path) for path in folder.rglob("*"))
 
 
-def _has_reader(path: Path) -> bool:
-    return path.name.endswith(DATA_FILES)
+def _readable(path: Path | RemoteFile) -> bool:
+    return path.name.endswith(DATA_FILES) and (isinstance(path, Path) or path.suffix != ".parquet")
 
 
 def _datasets(given: str) -> Any:
@@ -71,25 +72,30 @@ class ArrowTables(PlainSource):
 class DataFiles(PlainSource):
     """The files of one split, read by the readers for single files.
 
-    The library's own would turn text that looks like a date into a timestamp and fill in fields that a row lacks.
+    The library's own would turn text that looks like a date into a timestamp, without its zone, and fill in fields that
+    a row lacks.
     """
 
-    folder: Path
-    files: list[Path]
+    given: str
+    files: list[Path | RemoteFile]
 
     def rows(self) -> Iterator[Item]:
         for path in self.files:
-            prefix = f"{path.relative_to(self.folder)} " if len(self.files) > 1 else ""
+            prefix = f"{path.name} " if len(self.files) > 1 else ""
             reader = open_data_file(path)
             reader.meter = self.meter
-            for item in reader.rows():
-                match item:
-                    case Broken():
-                        finding = item.finding
-                        item.finding = Finding(prefix + finding.place, finding.rule, finding.text)
-                    case _:
-                        item.place = prefix + item.place
-                yield item
+            try:
+                yield from (_placed(item, prefix) for item in reader.rows())
+            except _failures() as error:
+                raise _unreadable(self.given, error) from error
+
+
+def _placed(item: Item, prefix: str) -> Item:
+    if isinstance(item, Broken):
+        item.finding = replace(item.finding, place=prefix + item.finding.place)
+    else:
+        item.place = prefix + item.place
+    return item
 
 
 def open_saved(folder: Path, wanted: str | None) -> ArrowTables:
@@ -109,38 +115,30 @@ def open_saved(folder: Path, wanted: str | None) -> ArrowTables:
     return ArrowTables(str(folder), data, meter=Meter(len(data)), split=split or wanted, notes=notes)
 
 
-def open_folder(folder: Path, config: str | None, wanted: str | None) -> DataFiles | ArrowTables:
-    """A folder of data files as the hub has them; its splits are found by the library's rules. Raises DataError."""
-    datasets = _datasets(str(folder))
-    try:
-        files = datasets.load_dataset_builder(str(folder), config).config.data_files
-    except _failures() as error:
-        raise _unreadable(str(folder), error) from error
-    if not files:
-        raise DataError(f"{folder} holds no data files that the datasets library knows")
-    split, notes = _choose(str(folder), [str(name) for name in files], wanted)
-    paths = [Path(path) for path in files[split]]
-    if all(_has_reader(path) for path in paths):
-        meter = Meter(sum(path.stat().st_size for path in paths), "bytes")
-        return DataFiles(folder.resolve(), [path.resolve() for path in paths], meter=meter, split=split, notes=notes)
-    return _stream(str(folder), config, split, notes)
+def open_dataset(given: str, config: str | None, wanted: str | None) -> DataFiles | ArrowTables:
+    """A data set of the hub by name, or a folder of data files as the hub has them.
 
-
-def open_name(name: str, config: str | None, wanted: str | None) -> ArrowTables:
-    """A data set of the hub, streamed. Raises DataError, also where the hub cannot be reached."""
-    datasets = _datasets(name)
-    try:
-        splits = [str(split) for split in datasets.get_dataset_split_names(name, config)]
-    except _failures() as error:
-        raise _unreadable(name, error) from error
-    split, notes = _choose(name, splits, wanted)
-    return _stream(name, config, split, notes)
-
-
-def _stream(given: str, config: str | None, split: str, notes: list[str]) -> ArrowTables:
+    Splits are found by the library's rules. Raises DataError, also where the hub cannot be reached.
+    """
     datasets = _datasets(given)
+    folder = Path(given).resolve() if Path(given).is_dir() else None
     try:
-        data = datasets.load_dataset(given, config, split=split, streaming=True)
+        builder = datasets.load_dataset_builder(str(folder or given), config)
+        files: dict[Any, list[str]] = builder.config.data_files or {}
+        names = list(files) or datasets.get_dataset_split_names(str(folder or given), config)
+    except _failures() as error:
+        raise _unreadable(given, error) from error
+    split, notes = _choose(given, [str(name) for name in names], wanted)
+    paths = [Path(url) if folder else RemoteFile(str(url)) for url in files.get(split, [])]
+    if (
+        paths
+        and all(isinstance(path, Path) or path.suffix != ".parquet" for path in paths)
+        and all(map(_readable, paths))
+    ):
+        sizes = [path.stat().st_size for path in paths if isinstance(path, Path)]
+        return DataFiles(given, paths, meter=Meter(sum(sizes), "bytes"), split=split, notes=notes)
+    try:
+        data = datasets.load_dataset(str(folder or given), config, split=split, streaming=True)
         known: dict[str, Any] = data.info.splits or {}
         meter = Meter(int(known[split].num_examples) if split in known else 0)
     except _failures() as error:

@@ -5,7 +5,8 @@ import io
 import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from miles_data.findings import DataError
@@ -17,8 +18,34 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BUFFER = 1 << 20
 
 
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file that fsspec opens, as `hf://datasets/...` of the Hugging Face hub."""
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.url).name
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.url).suffix
+
+    @property
+    def stem(self) -> str:
+        return PurePosixPath(self.url).stem
+
+    def open(self) -> BinaryIO:
+        fsspec = optional_package("fsspec", "fsspec", f"reading {self.url}")
+        return fsspec.open(self.url, "rb").open()
+
+
+InputFile = Path | RemoteFile
+
+
 @contextmanager
-def open_input(path: Path, meter: Meter | None = None) -> Generator[BinaryIO]:
+def open_input(path: InputFile, meter: Meter | None = None) -> Generator[BinaryIO]:
     """Open for reading; `meter` follows how far the file, as it lies on the disk, is read.
 
     Raises DataError where the compressed data is damaged or ends too early, and OSError.
@@ -28,7 +55,7 @@ def open_input(path: Path, meter: Meter | None = None) -> Generator[BinaryIO]:
     if path.suffix == ".zst":
         zstd = optional_package("backports.zstd", "backports.zstd", f"reading {path}")
         damaged += (zstd.ZstdError,)
-    with path.open("rb", buffering=_BUFFER) as file:
+    with path.open("rb", buffering=_BUFFER) if isinstance(path, Path) else path.open() as file:
         if meter is not None and file.seekable():
             meter.file = file
         try:
@@ -46,6 +73,6 @@ def open_input(path: Path, meter: Meter | None = None) -> Generator[BinaryIO]:
                 meter.file = None
 
 
-def bare_suffix(path: Path) -> str:
+def bare_suffix(path: InputFile) -> str:
     """The ending without that of the compression: `.jsonl` of `a.jsonl.gz`."""
     return Path(path.stem).suffix if path.suffix in COMPRESSED else path.suffix

@@ -4,11 +4,10 @@ import codecs
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from miles_data.findings import BadRow, Finding
-from miles_data.input_file import BYTE_ORDER_MARK, open_input
+from miles_data.input_file import BYTE_ORDER_MARK, InputFile, open_input
 from miles_data.json_text import one_line, parse_line
 from miles_data.rows import Broken, Item, PlainSource, Row
 
@@ -16,7 +15,7 @@ _CHUNK = 1 << 20
 _SPACE = " \t\r\n"
 
 
-def starts_with_array(path: Path) -> bool:
+def starts_with_array(path: InputFile) -> bool:
     """Whether the first sign of the file is a square bracket."""
     with open_input(path) as file:
         return file.read(4096).removeprefix(BYTE_ORDER_MARK).lstrip()[:1] == b"["
@@ -54,7 +53,7 @@ class _Text:
 class JsonArray(PlainSource):
     """Items are counted from 1. A break of the array itself ends it and is a broken row."""
 
-    path: Path
+    path: InputFile
 
     def rows(self) -> Iterator[Item]:
         with open_input(self.path, self.meter) as file:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from miles_data.findings import BadRow
-from miles_data.input_file import BYTE_ORDER_MARK, open_input
+from miles_data.input_file import BYTE_ORDER_MARK, InputFile, open_input
 from miles_data.json_text import one_line, parse_line
 from miles_data.rows import Broken, Item, PlainSource, Row, Skipped
+
+_BRACE = ord("{")
 
 
 def numbered_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -20,7 +21,7 @@ def numbered_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 class JsonLines(PlainSource):
     """Blank lines are left out and counted."""
 
-    path: Path
+    path: InputFile
 
     def rows(self) -> Iterator[Item]:
         with open_input(self.path, self.meter) as file:
@@ -30,7 +31,8 @@ class JsonLines(PlainSource):
                     yield Skipped(place, "blank line")
                     continue
                 try:
-                    text = line.strip()
-                    yield Row(place, parse_line(text), one_line(text))
+                    fields = parse_line(line)
+                    usual = line[0] == _BRACE and b"\r" not in line
+                    yield Row(place, fields, line if usual else one_line(line))
                 except BadRow as bad:
                     yield Broken(bad.at(place), line)

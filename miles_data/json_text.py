@@ -33,10 +33,15 @@ def parse_line(line: bytes) -> JsonObject:
     if not isinstance(value, dict):
         raise BadRow("not an object", f"there is {type(value).__name__} where an object is expected")
     fields = cast(JsonObject, value)
-    nested: list[object] = [item for item in fields.values() if type(item) is list or type(item) is dict]
-    if nested:
-        _encode(nested, 0)  # what cannot be written again is too deep for other readers as well
+    for item in fields.values():
+        if isinstance(item, dict) or (isinstance(item, list) and _is_more_than_text(cast(list[object], item))):
+            _encode(cast(object, item), 0)  # what cannot be written again is too deep for other readers as well
     return fields
+
+
+def _is_more_than_text(items: list[object]) -> bool:
+    """False for a list that begins and ends with text: one of names, the usual case, is not looked into."""
+    return bool(items) and not type(items[0]) is type(items[-1]) is str
 
 
 def parse_numbers_exactly(line: bytes) -> JsonObject:
@@ -55,7 +60,8 @@ def exact_fields(line: bytes, fields: JsonObject) -> JsonObject:
 
 def one_line(text: bytes) -> bytes:
     """Valid JSON text without line ends, which can only stand between its parts."""
-    return text.replace(b"\n", b" ").replace(b"\r", b" ")
+    text = text.strip()
+    return text.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in text or b"\r" in text else text
 
 
 def has_unusual_float(values: Iterable[object]) -> bool:

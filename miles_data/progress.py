@@ -14,9 +14,10 @@ _REFRESH = 0.2  # seconds
 
 def with_progress[T](items: Iterable[T], meter: Meter, label: str) -> Iterator[T]:
     """The items, one by one."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
+    return _shown(items, meter, label) if sys.stderr.isatty() else iter(items)
+
+
+def _shown[T](items: Iterable[T], meter: Meter, label: str) -> Iterator[T]:
     count = DownloadColumn() if meter.unit == "bytes" else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

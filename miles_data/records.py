@@ -4,13 +4,16 @@ Where the row is JSON text, that text becomes the metadata as it stands: no numb
 nothing is encoded twice. Only rows of which something must be taken away or merged are written anew.
 """
 
+from functools import lru_cache
+
 import orjson
 
 from miles_data.json_text import dump, exact_fields
 from miles_data.rows import JsonObject, Row
 from miles_data.rules import Chosen, Rules, merge_own_metadata
 
-_DECIDED = Chosen._fields[:3]
+_DECIDED = ("instance_id", "agent_name", "split")
+_USUALLY_MISSING = _DECIDED[1:]
 
 Record = tuple[str, str | list[JsonObject], bytes]
 
@@ -24,26 +27,29 @@ def record_of(row: Row, rules: Rules) -> Record | None:
     chosen = rules.choose(fields)
     if chosen is None:
         return None
-    instance_id, _, _, prompt_key, prompt = chosen
-    if row.text and prompt_key != "prompt" and isinstance(prompt, str):
-        added = _added(chosen, fields)
-        if added is not None:
-            start = orjson.dumps(added)[:-1] + b"," if added else b"{"
-            parts = (b'{"prompt":', orjson.dumps(prompt), b',"metadata":', start, row.text[1:], b"}\n")
-            return instance_id, prompt, b"".join(parts)
+    if row.text and chosen.prompt_key != "prompt" and isinstance(chosen.prompt, str):
+        start = _start(chosen, fields)
+        if start is not None:
+            rest = memoryview(row.text)[1 : row.text.rindex(b"}")]
+            line = b"".join((b'{"prompt":', orjson.dumps(chosen.prompt), b',"metadata":', start, rest, b"}}\n"))
+            return chosen.instance_id, chosen.prompt, line
     exact = exact_fields(row.text, fields) if row.text else fields
-    return _written(chosen._replace(prompt=exact[prompt_key]), exact)
+    return _written(chosen._replace(prompt=exact[chosen.prompt_key]), exact)
 
 
-def _added(chosen: Chosen, fields: JsonObject) -> JsonObject | None:
-    """What must be added to the row's fields; None where something there would have to change."""
-    added: JsonObject = {}
-    for name, value in zip(_DECIDED, chosen, strict=False):
-        if name not in fields:
-            added[name] = value
-        elif fields[name] is None:
-            return None
-    return added
+def _start(chosen: Chosen, fields: JsonObject) -> bytes | None:
+    """The metadata's text up to the row's own first key; None where something in the row would have to change."""
+    missing = tuple(name for name in _DECIDED if name not in fields)
+    if any(fields.get(name, "") is None for name in _DECIDED):
+        return None
+    if missing == _USUALLY_MISSING:
+        return _usual_start(chosen.agent_name, chosen.split)
+    return orjson.dumps({name: getattr(chosen, name) for name in missing})[:-1] + (b"," if missing else b"")
+
+
+@lru_cache(maxsize=64)
+def _usual_start(agent_name: str, split: str) -> bytes:
+    return orjson.dumps({"agent_name": agent_name, "split": split})[:-1] + b","
 
 
 def _from_record(row: Row, rules: Rules) -> Record | None:
@@ -52,8 +58,8 @@ def _from_record(row: Row, rules: Rules) -> Record | None:
     chosen = rules.choose({**metadata, "prompt": row.fields["prompt"]}, prompt_keys=("prompt",))
     if chosen is None:
         return None
-    if row.text and _added(chosen, metadata) == {}:
-        return chosen.instance_id, chosen.prompt, row.text + b"\n"
+    if row.text and _start(chosen, metadata) == b"{":
+        return chosen.instance_id, chosen.prompt, row.text.rstrip() + b"\n"
     exact = exact_fields(row.text, row.fields) if row.text else row.fields
     return _written(chosen._replace(prompt_key="", prompt=exact["prompt"]), exact["metadata"])
 

@@ -1,5 +1,6 @@
 """The rules for one row: from the fields of a source to a Miles record."""
 
+import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
@@ -12,6 +13,7 @@ ID_KEYS: Final = ("instance_id", "task_id", "task_name", "name", "id")
 DEFAULT_AGENT: Final = "mini-swe-agent"
 DEFAULT_SPLIT: Final = "train"
 _LONGEST_FOLDER_NAME = 255  # bytes, on every usual file system
+_USUAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")  # most names, told at once
 
 # One rule a kind of row: what --help prints and the README shows.
 RULES: Final[tuple[tuple[str, str], ...]] = (
@@ -66,6 +68,8 @@ DESCRIPTION: Final = "\n".join(
 
 def check_instance_id(value: object) -> str:
     """The value, when it can name a task folder. Raises BadRow otherwise."""
+    if isinstance(value, str) and _USUAL_NAME.fullmatch(value):
+        return value
     if value is None:
         raise BadRow("missing instance_id", "the row has none")
     if not isinstance(value, str):

@@ -52,12 +52,12 @@ def _open_folder(path: Path, part: str | None, split: str | None) -> Source:
     if (path / "task.toml").is_file():
         raise DataError(f"{path} is a task folder itself: give the folder above it")
     if hugging_face.holds_data_files(path):
-        return hugging_face.open_folder(path, part, split)
+        return hugging_face.open_dataset(str(path), part, split)
     raise DataError(f"no subfolder of {path} holds a task.toml, and it holds no data files; supported: {SUPPORTED}")
 
 
 def _open_name(name: str, part: str | None, split: str | None) -> Source:
     # A name with the ending of a file is a typing error in a path, not a data set.
     if _HUB_NAME.fullmatch(name) and not name.endswith((".jsonl", ".json", ".csv", ".parquet", ".gz", ".zst", ".txt")):
-        return hugging_face.open_name(name, part, split)
+        return hugging_face.open_dataset(name, part, split)
     raise DataError(f"the input {name} does not exist; supported: {SUPPORTED}")
