@@ -130,11 +130,7 @@ def open_dataset(given: str, config: str | None, wanted: str | None) -> DataFile
         raise _unreadable(given, error) from error
     split, notes = _choose(given, [str(name) for name in names], wanted)
     paths = [Path(url) if folder else RemoteFile(str(url)) for url in files.get(split, [])]
-    if (
-        paths
-        and all(isinstance(path, Path) or path.suffix != ".parquet" for path in paths)
-        and all(map(_readable, paths))
-    ):
+    if paths and all(map(_readable, paths)):
         sizes = [path.stat().st_size for path in paths if isinstance(path, Path)]
         return DataFiles(given, paths, meter=Meter(sum(sizes), "bytes"), split=split, notes=notes)
     try:

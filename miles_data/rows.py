@@ -13,8 +13,9 @@ JsonObject = dict[str, Any]
 class Row:
     """One object of the source, untouched.
 
-    Where the source is JSON, `text` is the object's own text, from its brace to the end of one line, and `fields` may hold a float for an integer
-    beyond 64 bits and the last only of equal keys: good for looking, not for writing (`exact_fields` is).
+    Where the source is JSON, `text` is the object's own text, from its brace to the end of one line, and `fields` may
+    hold a float for an integer beyond 64 bits and the last only of equal keys: good for looking, not for writing
+    (`exact_fields` is).
     """
 
     place: str
