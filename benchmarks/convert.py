@@ -4,9 +4,10 @@
     uv run python benchmarks/convert.py --mb 100     smaller
 
 Against: a plain loop of `json.loads` and `json.dumps` (no rule checked, no duplicate found, nothing synced), and
-`datasets.load_dataset(...).to_json` with an empty cache. Rows have the fields and sizes of SWE-bench. Every measurement is
-a process of its own, its peak the largest resident memory of that process; the three take turns, the best of the rounds
-counts. Files stay in the page cache, so that the disk's reading is not measured; the writing is.
+`datasets.load_dataset(...).to_json` with an empty cache. Rows have the fields and sizes of SWE-bench. Every measurement
+is a process of its own, imports included, its peak the largest resident memory of that process; the three take turns,
+the best of the rounds counts. Files stay in the page cache, so that the disk's reading is not measured; the writing is.
+CPU seconds tell how much of the time a busy machine took.
 """
 
 from __future__ import annotations
@@ -98,30 +99,33 @@ def converter(source: Path, output: Path) -> None:
 WAYS = {"this converter": converter, "plain json loop": plain_loop, "datasets to_json": datasets_library}
 
 
-def measure(way: str, source: Path, folder: Path) -> tuple[float, float]:
-    """Seconds, start of the process included, and its peak in MB."""
+def measure(way: str, source: Path, folder: Path) -> tuple[float, float, float]:
+    """Seconds, CPU seconds, and the peak in MB."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     command = [sys.executable, __file__, "--one", way, "--source", str(source), "--output", str(folder / "out.jsonl")]
     began = time.perf_counter()
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     seconds = time.perf_counter() - began
-    return seconds, float(done.stdout.rsplit("PEAK", 1)[1]) / 1000
+    processor, peak = done.stdout.rsplit("MEASURED", 1)[1].split()
+    return seconds, float(processor), float(peak) / 1000
 
 
 def compare(name: str, source: Path, rows: int, folder: Path, rounds: int) -> None:
-    results: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    results: dict[str, list[tuple[float, float, float]]] = {way: [] for way in WAYS}
     for _ in range(rounds):
         for way in WAYS:
             results[way].append(measure(way, source, folder))
-    plain = min(seconds for seconds, _ in results["plain json loop"])
+    plain = min(run[0] for run in results["plain json loop"])
     print(f"\n{name}: {rows:,} rows, {source.stat().st_size / 1e6:,.0f} MB, best of {rounds}")
-    print(f"  {'':18} {'seconds':>8} {'rows/s':>8} {'MB/s':>6} {'against plain':>14} {'peak MB':>8}")
+    print(f"  {'':18} {'seconds':>8} {'CPU s':>7} {'rows/s':>8} {'MB/s':>6} {'against plain':>14} {'peak MB':>8}")
     for way, runs in results.items():
         seconds = min(run[0] for run in runs)
-        peak = max(run[1] for run in runs)
+        processor, peak = min(run[1] for run in runs), max(run[2] for run in runs)
         speed = source.stat().st_size / 1e6 / seconds
-        print(f"  {way:18} {seconds:8.2f} {rows / seconds:8,.0f} {speed:6.0f} {plain / seconds:13.1f}x {peak:8.0f}")
+        print(
+            f"  {way:18} {seconds:8.2f} {processor:7.2f} {rows / seconds:8,.0f} {speed:6.0f} {plain / seconds:13.1f}x {peak:8.0f}"
+        )
 
 
 def main() -> None:
@@ -134,7 +138,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         WAYS[options.one](Path(options.source), Path(options.output))
-        print("PEAK", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        print("MEASURED", used.ru_utime + used.ru_stime, used.ru_maxrss)
         return
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
         folder = Path(name)

@@ -40,7 +40,7 @@ def record_of(row: Row, rules: Rules) -> Record | None:
 def _start(chosen: Chosen, fields: JsonObject) -> bytes | None:
     """The metadata's text up to the row's own first key; None where something in the row would have to change."""
     missing = tuple(name for name in _DECIDED if name not in fields)
-    if any(fields.get(name, "") is None for name in _DECIDED):
+    if not all(fields.get(name, True) for name in _DECIDED):
         return None
     if missing == _USUALLY_MISSING:
         return _usual_start(chosen.agent_name, chosen.split)

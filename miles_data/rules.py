@@ -30,8 +30,11 @@ RULES: Final[tuple[tuple[str, str], ...]] = (
     ("the same instance_id again, other row", "an error; --on-duplicate first or last keeps that one"),
     ("a row that is {prompt, metadata} already", "taken as it is"),
     ("a metadata object of its own", "its fields move up; one that contradicts the row is an error"),
-    ("an agent_name of its own", "kept; one that contradicts --agent-name is an error"),
-    ("a split of its own", "kept; with --split, rows of another split are left out and counted"),
+    ("an agent_name of its own", "kept, unless null or empty; one that contradicts --agent-name is an error"),
+    (
+        "a split of its own",
+        "kept, unless null or empty; with --split, rows of another are left out and counted",
+    ),
     ("every other field", "kept in metadata; a field named prompt only where it is not the prompt itself"),
     ("null, structs of nulls, empty lists", "kept as they are"),
     ("dates and times", "ISO 8601 text, with the zone they have"),

@@ -34,9 +34,7 @@ def test_a_row_that_breaks_a_rule_is_named(row: dict[str, Any], rule: str, tmp_p
 def test_the_same_row_twice_is_kept_once_and_a_third_with_another_statement_is_refused(tmp_path: Path) -> None:
     row = X | {"instance_id": "a-1"}
     assert run(write(tmp_path / "in.jsonl", row, row), tmp_path / "out.jsonl").written == 1
-    with pytest.raises(
-        BadRows, match=r"line 3: duplicate instance_id: 'a-1' came before with another content \(prompt\)"
-    ):
+    with pytest.raises(BadRows, match=r"line 3: duplicate instance_id: .* another content \(prompt\)"):
         run(write(tmp_path / "in.jsonl", row, row, row | {"problem_statement": "y"}), tmp_path / "out.jsonl")
 
 
