@@ -123,9 +123,8 @@ def compare(name: str, source: Path, rows: int, folder: Path, rounds: int) -> No
         seconds = min(run[0] for run in runs)
         processor, peak = min(run[1] for run in runs), max(run[2] for run in runs)
         speed = source.stat().st_size / 1e6 / seconds
-        print(
-            f"  {way:18} {seconds:8.2f} {processor:7.2f} {rows / seconds:8,.0f} {speed:6.0f} {plain / seconds:13.1f}x {peak:8.0f}"
-        )
+        figures = f"{seconds:8.2f} {processor:7.2f} {rows / seconds:8,.0f} {speed:6.0f}"
+        print(f"  {way:18} {figures} {plain / seconds:13.1f}x {peak:8.0f}", flush=True)
 
 
 def main() -> None:

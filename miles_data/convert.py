@@ -47,22 +47,34 @@ def _write(options: ConvertOptions, output: Path) -> Report:
         file = stack.enter_context(atomic_file(output))
         rejected = RejectedRows(report.rejected_file, stack) if options.skip_bad_rows else None
         lines = stack.enter_context(closing(OutputLines(file, options.on_duplicate)))
-        if options.append and output.exists():
+        before = _state(output) if options.append else None
+        if before:
             _keep_old_lines(output, lines, report, tasks)
         conversion = Conversion(options, source, lines, report, tasks, rejected)
         conversion.run()
-        if report.rejected.total and (rejected is None or not report.written):
+        if report.rejected.total and (rejected is None or not (report.written or report.skipped["duplicate"])):
             what = f"{report.rejected.total} of {report.read} rows of {options.input} cannot be converted"
             way_out = "" if rejected else " (--skip-bad-rows writes the good ones)"
             raise BadRows(f"{what}; nothing was written{way_out}:", report.rejected, tasks.note() if tasks else "")
         if not report.written and not report.kept and not report.skipped["duplicate"]:
             raise DataError(f"{options.input} gives no row; nothing was written\n{report}")
         lines.finish()
+        if options.append and _state(output) != before:
+            raise DataError(f"{output} was changed by someone else meanwhile; nothing was written: append again")
         if rejected:
             rejected.finish()
     if tasks:
         report.notes.append(tasks.note())
     return report
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """What changes when the file is written or replaced; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _keep_old_lines(output: Path, lines: OutputLines, report: Report, tasks: TaskFolders | None) -> None:

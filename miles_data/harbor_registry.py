@@ -1,7 +1,5 @@
 """A Harbor registry file: a list of datasets, each a list of tasks in folders or git repositories."""
 
-import asyncio
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -66,6 +64,9 @@ class RegistryTasks(PlainSource):
     def _from_git(self, entries: list[JsonObject]) -> dict[tuple[str, ...], Path]:
         if not entries:
             return {}
+        import asyncio
+        import subprocess
+
         purpose = f"fetching {len(entries)} git tasks of {self.path}"
         client = optional_package("harbor.tasks.client", "harbor", purpose)
         ids = optional_package("harbor.models.task.id", "harbor", purpose)

@@ -4,9 +4,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from miles_data.rows import Meter
 
 _REFRESH = 0.2  # seconds
@@ -18,6 +15,10 @@ def with_progress[T](items: Iterable[T], meter: Meter, label: str) -> Iterator[T
 
 
 def _shown[T](items: Iterable[T], meter: Meter, label: str) -> Iterator[T]:
+    # Only a terminal pays for the import.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     count = DownloadColumn() if meter.unit == "bytes" else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -144,12 +144,12 @@ class Rules:
 
     def choose(self, fields: JsonObject, prompt_keys: tuple[str, ...] | None = None) -> Chosen | None:
         """What the rules take from a row, or None when the row belongs to another split. Raises BadRow."""
-        split = _text(fields, "split") or self.split or self.own_split or DEFAULT_SPLIT
+        split = ("split" in fields and _text(fields, "split")) or self.split or self.own_split or DEFAULT_SPLIT
         if self.split is not None and split != self.split:
             return None
         instance_id = self._instance_id(fields)
         prompt_key, prompt = self._prompt(fields, prompt_keys)
-        agent_name = _text(fields, "agent_name") or self.agent_name or DEFAULT_AGENT
+        agent_name = ("agent_name" in fields and _text(fields, "agent_name")) or self.agent_name or DEFAULT_AGENT
         if self.agent_name is not None and agent_name != self.agent_name:
             raise BadRow(
                 "agent_name conflict",

@@ -1,11 +1,15 @@
 """Rows with one instance_id: within a source, and against what --append finds."""
 
+import json
+import os
+import threading
+import time
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from miles_data.findings import BadRows
+from miles_data.findings import BadRows, DataError
 from tests.miles_data.rows_on_disk import GOOD, good, ids, metadata, records, run, write
 
 
@@ -78,6 +82,26 @@ def test_append_to_a_file_that_repeats_itself_is_refused(tmp_path: Path) -> None
     output = write(tmp_path / "out.jsonl", *[{"prompt": "x", "metadata": {"instance_id": "old"}}] * 2)
     with pytest.raises(BadRows, match="line 2: duplicate instance_id: 'old' is in the output already"):
         run(write(tmp_path / "in.jsonl", GOOD), output, append=True)
+
+
+def test_append_does_not_undo_what_another_process_appended_meanwhile(tmp_path: Path) -> None:
+    output, pipe = write(tmp_path / "out.jsonl"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def append_something_else() -> None:
+        with pipe.open("w") as file:
+            file.write(json.dumps(good(1)) + "\n")
+            file.flush()
+            while not any(".tmp-" in path.name for path in tmp_path.iterdir()):
+                time.sleep(0.01)
+            write(output, {"prompt": "x", "metadata": {"instance_id": "other"}})
+
+    other = threading.Thread(target=append_something_else)
+    other.start()
+    with pytest.raises(DataError, match="changed by someone else meanwhile"):
+        run(pipe, output, append=True)
+    other.join()
+    assert ids(output) == ["other"]
 
 
 def test_thousands_of_duplicates_cost_no_memory_of_their_size(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ ROWS = [{"instance_id": f"a-{n}", "problem_statement": "x", "created_at": "2024-
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def splits_of(output: Path) -> list[tuple[str, str]]:
@@ -89,16 +89,15 @@ def test_a_name_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     folder = tmp_path / "hub"
     folder.mkdir()
     pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet")
-    on_disk = datasets.load_dataset_builder(str(folder))
     real, asked = datasets.load_dataset, list[tuple[Any, ...]]()
     url = f"hf://datasets/org/name@main/{folder}/train.parquet"
-    on_disk.config.data_files = {"train": [url]}
+    builder = SimpleNamespace(config=SimpleNamespace(data_files={"train": [url]}))
 
     def load(name: str, config: str | None, split: str, streaming: bool) -> Any:
         asked.append((name, config, split, streaming))
         return real(str(folder), split=split, streaming=streaming)
 
-    monkeypatch.setattr(datasets, "load_dataset_builder", lambda name, config: on_disk)
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda name, config: builder)
     monkeypatch.setattr(datasets, "load_dataset", load)
     report = run(Path("org/name#lite"), tmp_path / "out.jsonl", limit=2)
     assert ids(tmp_path / "out.jsonl") == ["a-0", "a-1"] and report.written == 2
@@ -106,8 +105,8 @@ def test_a_name_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_json_lines_of_a_name_are_read_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fsspec.open("memory://hub/train.jsonl", "wb") as file:
-        file.write("".join(json.dumps(row) + "\n" for row in ROWS).encode())
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/hub/train.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS).encode())
 
     builder = SimpleNamespace(config=SimpleNamespace(data_files={"train": ["memory://hub/train.jsonl"]}))
     monkeypatch.setattr(datasets, "load_dataset_builder", lambda name, config: builder)

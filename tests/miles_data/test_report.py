@@ -52,6 +52,15 @@ def test_with_bad_rows_only_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "out.jsonl.rejected.jsonl").exists()
 
 
+def test_duplicates_and_bad_rows_only_leave_the_output_as_it_is(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    run(write(tmp_path / "in.jsonl", GOOD), output)
+    before = output.read_bytes()
+    report = run(write(tmp_path / "in.jsonl", GOOD, {}), output, append=True, skip_bad_rows=True)
+    assert output.read_bytes() == before
+    assert (report.read, report.kept, report.written, report.rejected.total) == (2, 1, 0, 1)
+
+
 def test_the_file_of_rejected_rows_may_not_be_the_input(tmp_path: Path) -> None:
     source = write(tmp_path / "out.jsonl.rejected.jsonl", GOOD)
     with pytest.raises(DataError, match="file for rejected rows"):
