@@ -45,7 +45,7 @@ rows = st.fixed_dictionaries({}, optional=special).flatmap(
     lambda fixed: st.dictionaries(any_text, values(any_text, numbers), max_size=3).map(lambda more: {**more, **fixed})
 )
 good_rows = st.builds(
-    lambda more, fixed: {**more, **fixed},
+    lambda more, fixed: {key: value for key, value in more.items() if key not in special} | fixed,
     st.dictionaries(clean_text, values(clean_text, st.integers() | st.floats(allow_nan=False, allow_infinity=False))),
     st.fixed_dictionaries(
         {"problem_statement": clean_text.filter(lambda text: bool(text.strip()))},
