@@ -112,8 +112,6 @@ def test_good_rows_arrive_with_every_field(
 ) -> None:
     for number, row in enumerate(found):
         row["instance_id"] = f"id-{number}"
-        row.pop("metadata", None)
-        row.pop("prompt", None)
     # A metadata object of its own makes the row be written anew.
     given_rows = [row | {"metadata": {"own": row["problem_statement"]}} for row in found] if anew else found
     with tempfile.TemporaryDirectory() as folder:
