@@ -1,8 +1,11 @@
 """Turn a source of tasks into Miles JSONL.
 
     python download_and_process_data.py --input tasks-train --output train.jsonl --agent-name shell
+    python download_and_process_data.py --input SWE-Gym/SWE-Gym --split train --output swe.jsonl
+    python download_and_process_data.py --input train.jsonl --check --tasks-dir tasks-train
 
-Exit codes: 0 written, 1 rows break rules (nothing is written), 2 the options, the input or the disk do not allow it.
+Exit codes: 0 written (or checked and good), 1 rows break rules (nothing is written), 2 the options, the input or the
+disk do not allow it, 130 stopped by Ctrl-C.
 """
 
 import inspect
@@ -10,8 +13,9 @@ import sys
 
 import tyro
 
-from miles_data.convert import ConvertOptions, convert
+from miles_data.convert import convert
 from miles_data.findings import BadRows, DataError
+from miles_data.options import ConvertOptions
 from miles_data.rules import DESCRIPTION
 
 
@@ -22,6 +26,9 @@ def main(argv: list[str] | None = None) -> int:
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1 if isinstance(error, BadRows) else 2
+    except KeyboardInterrupt:
+        print("stopped; nothing was written", file=sys.stderr)
+        return 130
     print(report)
     return 0
 

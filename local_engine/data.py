@@ -7,8 +7,9 @@ from typing import Final, Literal
 
 from local_engine.checkpoint import DataPosition
 from local_engine.config import LocalRunConfig
-from miles_data.convert import ConvertOptions, convert
+from miles_data.convert import convert
 from miles_data.findings import DataError
+from miles_data.options import ConvertOptions
 from miles_data.prompts import Prompt, load_prompts
 from tasks.folder import write_tasks
 

@@ -61,6 +61,6 @@ class DataError(Exception):
 class BadRows(DataError):
     """At least one row broke a rule. `findings` holds the first of them and all counts."""
 
-    def __init__(self, what: str, findings: Findings) -> None:
-        super().__init__(f"{what}\n{findings}")
+    def __init__(self, what: str, findings: Findings, note: str = "") -> None:
+        super().__init__("\n".join(filter(None, (what, str(findings), note))))
         self.findings = findings

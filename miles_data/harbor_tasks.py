@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from miles_data.findings import BadRow, Finding
-from miles_data.rows import JsonObject, Row, Skipped
+from miles_data.findings import BadRow
+from miles_data.rows import Broken, Item, JsonObject, PlainSource, Row, Skipped
 
 _CANARY = re.compile(r"<!--.*canary.*-->|#.*canary.*", re.IGNORECASE)
 
@@ -27,30 +27,30 @@ def _without_canary(text: str) -> str:
     return "\n".join(lines[start:])
 
 
-class _NotUsable(Exception):
+class NotUsable(Exception):
     """The folder is no task for a single-turn record; the message says why."""
 
 
 def _table(config: JsonObject, name: str) -> JsonObject:
     value = config.get(name, {})
     if not isinstance(value, dict):
-        raise _NotUsable(f"invalid task: [{name}] of task.toml is no table")
+        raise NotUsable(f"invalid task: [{name}] of task.toml is no table")
     return cast(JsonObject, value)
 
 
-def _read_task(folder: Path) -> JsonObject:
+def read_task(folder: Path) -> JsonObject:
     try:
         config: dict[str, Any] = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _NotUsable(f"invalid task: task.toml cannot be read ({error})") from error
+        raise NotUsable(f"invalid task: task.toml cannot be read ({error})") from error
     if config.get("steps"):
-        raise _NotUsable("multi-step task: one prompt cannot stand for its steps")
+        raise NotUsable("multi-step task: one prompt cannot stand for its steps")
     if not _table(config, "environment").get("docker_image") and not (folder / "environment").is_dir():
-        raise _NotUsable("invalid task: neither environment/ nor a docker_image")
+        raise NotUsable("invalid task: neither environment/ nor a docker_image")
     try:
         instruction = (folder / "instruction.md").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _NotUsable(f"invalid task: instruction.md cannot be read ({error})") from error
+        raise NotUsable(f"invalid task: instruction.md cannot be read ({error})") from error
     row: JsonObject = {"instance_id": folder.name, "instruction": _without_canary(instruction)}
     name = _table(config, "task").get("name")
     if name is not None:
@@ -63,19 +63,21 @@ def is_tasks_folder(folder: Path) -> bool:
     return any((child / "task.toml").is_file() for child in folder.iterdir())
 
 
-@dataclass(frozen=True)
-class HarborTasks:
+@dataclass
+class HarborTasks(PlainSource):
     """Task folders in the order of their names. Multi-step and invalid ones are listed and left out."""
 
     folder: Path
 
-    def rows(self) -> Iterator[Row | Finding | Skipped]:
-        for child in sorted(self.folder.iterdir()):
+    def rows(self) -> Iterator[Item]:
+        children = sorted(self.folder.iterdir())
+        self.meter.total = len(children)
+        for child in children:
             if not child.is_dir() or child.name.startswith("."):
                 continue
             try:
-                yield Row(child.name, _read_task(child))
-            except _NotUsable as reason:
+                yield Row(child.name, read_task(child))
+            except NotUsable as reason:
                 yield Skipped(child.name, str(reason), listed=True)
             except BadRow as bad:
-                yield bad.at(child.name)
+                yield Broken(bad.at(child.name))

@@ -1,12 +1,15 @@
 """Miles JSONL read back: what the launchers check before a run and what the local engine trains on."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from miles_data.findings import BadRow, BadRows, DataError, Findings
-from miles_data.json_lines import numbered_lines, parse_line
-from miles_data.rows import JsonObject
+from miles_data.findings import BadRow, BadRows, DataError, Finding, Findings
+from miles_data.input_file import open_input
+from miles_data.json_lines import numbered_lines
+from miles_data.json_text import parse_numbers_exactly
+from miles_data.rows import JsonObject, Meter
 from miles_data.rules import check_instance_id, check_prompt
 
 
@@ -25,13 +28,31 @@ class Prompt:
 
 def parse_prompt(line: bytes, number: int) -> Prompt:
     """One line of Miles JSONL. Raises BadRow when it is no record."""
-    record = parse_line(line)
+    record = parse_numbers_exactly(line)
     metadata: object = record.get("metadata")
     if not isinstance(metadata, dict):
         raise BadRow("missing metadata", "the record has no metadata object")
     fields = cast(JsonObject, metadata)
     check_instance_id(fields.get("instance_id"))
     return Prompt(check_prompt(record.get("prompt")), fields, number)
+
+
+def read_prompts(path: Path, meter: Meter | None = None) -> Iterator[Prompt | Finding]:
+    """Every line of a Miles JSONL file but the blank ones: its record, or what is wrong with it. Raises OSError."""
+    lines: dict[str, int] = {}
+    with open_input(path, meter) as file:
+        for number, line in numbered_lines(file):
+            if not line or line.isspace():
+                continue
+            try:
+                prompt = parse_prompt(line, number)
+                first = lines.setdefault(prompt.instance_id, number)
+                if first != number:
+                    raise BadRow("duplicate instance_id", f"{prompt.instance_id!r} is on line {first} already")
+            except BadRow as bad:
+                yield bad.at(f"line {number}")
+            else:
+                yield prompt
 
 
 def load_prompts(path: Path) -> list[Prompt]:
@@ -42,20 +63,12 @@ def load_prompts(path: Path) -> list[Prompt]:
     """
     prompts: list[Prompt] = []
     findings = Findings()
-    lines: dict[str, int] = {}
     try:
-        for number, line in numbered_lines(path):
-            if not line.strip():
-                continue
-            try:
-                prompt = parse_prompt(line, number)
-                first = lines.setdefault(prompt.instance_id, number)
-                if first != number:
-                    raise BadRow("duplicate instance_id", f"{prompt.instance_id!r} is on line {first} already")
-            except BadRow as bad:
-                findings.add(bad.at(f"line {number}"))
+        for item in read_prompts(path):
+            if isinstance(item, Prompt):
+                prompts.append(item)
             else:
-                prompts.append(prompt)
+                findings.add(item)
     except OSError as error:
         raise DataError(f"cannot read the prompt data {path}: {error.strerror}") from error
     if findings.total:

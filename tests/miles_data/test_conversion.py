@@ -10,8 +10,9 @@ import pytest
 from harbor.models.task.task import Task
 
 from download_and_process_data import main
-from miles_data.convert import ConvertOptions, convert
+from miles_data.convert import convert
 from miles_data.findings import SHOWN, BadRows, DataError
+from miles_data.options import ConvertOptions
 from tasks.folder import write_tasks
 
 GOOD = {"instance_id": "a-1", "problem_statement": "Fix it.", "FAIL_TO_PASS": '["t::a"]', "n": 1, "none": None}
@@ -222,7 +223,7 @@ def test_the_output_may_not_be_the_input(link: str, tmp_path: Path) -> None:
         ("empty.jsonl", {}, "no row"),
         ("folder", {}, "no subfolder"),
         ("good.jsonl", {"limit": 0}, "at least 1, got 0"),
-        ("good.jsonl", {"split": "validation"}, "another split: 1"),
+        ("good.jsonl", {"split": "validation"}, "another split  1"),
     ],
 )
 def test_what_cannot_work_is_one_error_and_exit_code_two(
