@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from sandbox.dockerfile import Copy, Env, Run, Step, Workdir, copy_sources, fill_in, refused
+from sandbox.limits import SandboxLimitExceeded
 from sandbox.rootfs import TransferRefused
 from sandbox.trial import Sandbox
 
@@ -38,6 +39,9 @@ class Build:
                     self._enter(step)
             except (OSError, TransferRefused) as error:
                 raise refused("Dockerfile", step.line, f"the sandbox's files could not be written: {error}") from error
+            except SandboxLimitExceeded as error:
+                # No agent has acted yet: the task needs more than a trial may use.
+                raise refused("Dockerfile", step.line, str(error)) from error
 
     @property
     def _variables(self) -> dict[str, str]:

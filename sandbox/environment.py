@@ -27,6 +27,8 @@ BASE_ENV = {
     "TERM": "xterm",
 }
 _THREAD_FROM_BYTES = 4 << 20
+_SPARE_BYTES = 1 << 20
+_SPARE_INODES = 64
 _ROOT_NAMES = (None, "root", 0, "0")
 
 
@@ -137,6 +139,7 @@ class LocalEnvironment(BaseEnvironment):
 
         Raises:
             CommandTimedOut: after `timeout_sec` seconds; the command's process group has been killed.
+            SandboxLimitExceeded: the trial used too much memory and was ended.
             ValueError: another user than root.
         """
         who = self._resolve_user(user)
@@ -168,11 +171,15 @@ class LocalEnvironment(BaseEnvironment):
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         source = Path(source_path)
+        await self._sandbox.make_room(source.stat().st_size + _SPARE_BYTES, _SPARE_INODES)
         await _work(source.stat().st_size, lambda: self._sandbox.files.put_file(source, self._path(target_path)))
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         source = Path(source_dir)
-        size = sum(path.lstat().st_size for path in source.rglob("*"))
+        sizes = [path.lstat().st_size for path in source.rglob("*")]
+        size = sum(sizes)
+        # Each file takes whole blocks of 4 KiB.
+        await self._sandbox.make_room(size + (len(sizes) << 12) + _SPARE_BYTES, len(sizes) + _SPARE_INODES)
         await _work(size, lambda: self._sandbox.files.put_tree(source, self._path(target_dir)))
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
@@ -183,7 +190,7 @@ class LocalEnvironment(BaseEnvironment):
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copy folders and regular files; links and special files are left out, with one warning.
 
-        Raises: FileNotFoundError, TransferRefused.
+        Raises: FileNotFoundError, OSError.
         """
         budget = self._sandbox.limits.download_mb << 20
         left_out = self._sandbox.files.get_tree(self._path(source_dir), Path(target_dir), budget)

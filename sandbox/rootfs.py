@@ -22,6 +22,8 @@ _RESOLVE_IN_ROOT = 0x10
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DEEPEST = 64  # folders below each other in one transfer; each holds a descriptor
 _COPY_CHUNK = 1 << 20
+# a path too long, a name of bytes that the file system refuses, a folder of ours where a file was to be
+_UNHOLDABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EISDIR)
 
 
 class TransferRefused(RuntimeError):
@@ -227,11 +229,14 @@ class RootFs:
     def get_tree(self, source: str, target: Path, budget: int) -> list[str]:
         """Copy the folders and regular files below `source` to the host, at most `budget` bytes in all.
 
-        Returns: the first 20 of the paths that were left out: links, pipes, sockets, devices, unreadable files, and
-        files larger than what the budget still allowed (a flooded log must not cost the reward file beside it).
+        Nothing that the agent can put there makes it fail: the reward file beside a flooded log must arrive.
+
+        Returns: the first 20 of the paths that were left out: links, pipes, sockets, devices, unreadable files, files
+        larger than what the budget still allowed, what lies more than 64 folders deep, and paths or names that this
+        machine cannot hold.
         Raises:
             FileNotFoundError: there is no such folder.
-            TransferRefused: deeper than 64 folders, or a file that grew beyond the budget while it was copied.
+            OSError: this machine's disk is full or cannot be written.
         """
         with self._identity.file_access():
             try:
@@ -250,7 +255,8 @@ class RootFs:
         self, folder: int, shown: str, target: Path, budget: list[int], left_out: list[str], depth: int
     ) -> None:
         if depth > _DEEPEST:
-            raise TransferRefused(f"{source_text(shown)} lies more than {_DEEPEST} folders deep inside the sandbox")
+            _note(left_out, shown)
+            return
         for name in os.listdir(folder):
             path = f"{shown}/{name}"
             with self._identity.file_access():
@@ -272,6 +278,15 @@ class RootFs:
                         budget[0] -= _copy_out(fd, file.fileno(), budget[0], path)
                 else:
                     _note(left_out, path)
+            except TransferRefused:
+                # It grew while it was copied.
+                (target / name).unlink()
+                budget[0] = 0
+                _note(left_out, path)
+            except OSError as error:
+                if error.errno not in _UNHOLDABLE:
+                    raise
+                _note(left_out, path)
             finally:
                 os.close(fd)
 
@@ -326,7 +341,9 @@ def _make_real_dir(path: Path) -> None:
         path.mkdir()
     except FileExistsError:
         if path.is_symlink() or not path.is_dir():
-            raise TransferRefused(f"{path} exists on this machine and is not a folder; remove it") from None
+            # Of an earlier download, in which the agent had a file of this name.
+            path.unlink()
+            path.mkdir()
 
 
 class _fresh_file:

@@ -20,8 +20,10 @@ from sandbox.bubblewrap import (
 )
 from sandbox.cell import Cell, CellFailed, Finished, loop_command
 from sandbox.holder import Holder, HolderFailed
-from sandbox.limits import Limits
+from sandbox.limits import Limits, SandboxLimitExceeded
+from sandbox.memory import TrialMemory
 from sandbox.rootfs import RootFs, discard
+from sandbox.seccomp import seccomp_filter
 from sandbox.trial_dir import TrialDir, default_base_dir, prepare_base_dir
 
 _SYSTEM_NAMES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -33,6 +35,7 @@ _LOGS = ("agent", "artifacts")
 _ROOM_BYTES = 32 << 20
 _ROOM_INODES = 1_000
 _MOUNT_POINT_INODES = 64
+_WATCH_S = 0.25  # between two looks at the memory; two processors fill about 1 GiB in that time
 
 
 class Sandbox:
@@ -51,6 +54,10 @@ class Sandbox:
         self._cell: Cell | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._ending = asyncio.Lock()
+        self._memory: TrialMemory | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._exceeded = ""
         self._cells = 0
         self._discarded = 0
         self._size = self.limits.disk_mb << 20
@@ -78,6 +85,7 @@ class Sandbox:
             prepare_base_dir(self._base_dir)
             bwrap = bwrap_for_trials(self._base_dir)
             self._trial = trial = TrialDir.claim(self._base_dir)
+            (trial.control / "seccomp").write_bytes(seccomp_filter())
             argv = bwrap_argv(
                 bwrap,
                 files=trial.root,
@@ -89,6 +97,8 @@ class Sandbox:
             self._holder = Holder(trial, self.limits, argv)
             await self._holder.start()
             self._open_files(trial, self._holder.pid)
+            self._memory = TrialMemory(self._holder.pid)
+            self._watching = asyncio.create_task(self._watch(self._memory), name="sandbox-memory")
             await self._alive_cell()
         except BaseException:
             await self.close()
@@ -119,21 +129,30 @@ class Sandbox:
         """Run a bash command line with exactly the given variables; `timeout` in seconds.
 
         If the sandbox's first process is gone, a new cell with the same files is started first.
+
+        Raises:
+            SandboxLimitExceeded: the trial's processes held too much memory; now and for every later command.
         """
         cell = await self._alive_cell()
-        return await cell.run(command, cwd, env or {}, timeout)
+        ended = await cell.run(command, cwd, env or {}, timeout)
+        self._refuse_if_exceeded()
+        return ended
 
     async def restart(self) -> None:
         """End every process and come back with the same files, less what could sway the next phase.
 
         Fresh: /root, /tests, /solution, /logs/verifier, /dev/shm, the links /bin, /lib, ..., all pipes to the server.
         Kept: everything else, /logs/agent and /logs/artifacts included.
+
+        Raises:
+            SandboxLimitExceeded: a limit of the whole trial was passed before.
         """
         if self._starting is not None and not self._starting.done():
             await asyncio.wait([self._starting])
         await self._end_cell()
-        # The agent may have filled its disk; that must not keep the tests from being copied in.
-        await self._make_room(_ROOM_BYTES, _ROOM_INODES)
+        self._refuse_if_exceeded()
+        # The agent may have filled its disk; that must not keep the verifier from working.
+        await self.make_room(_ROOM_BYTES, _ROOM_INODES)
         self._reset_files()
         await self._alive_cell()
 
@@ -145,13 +164,16 @@ class Sandbox:
 
     async def _close(self) -> None:
         try:
-            if self._starting is not None:
-                self._starting.cancel()
+            for task in (self._starting, self._watching):
+                if task is not None:
+                    task.cancel()
             if self._holder is not None:
                 await self._holder.close()
         finally:
             if self._cell is not None:
                 self._cell.close()
+            if self._memory is not None:
+                self._memory.close()
             if self._files is not None:
                 self._files.close()
             if self._trash >= 0:
@@ -160,9 +182,32 @@ class Sandbox:
             if self._trial is not None:
                 self._trial.remove()
 
+    async def _watch(self, memory: TrialMemory) -> None:
+        """End all processes of the trial once they hold more memory than all of them together may."""
+        limit = self.limits.total_memory_mb << 20
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            if memory.mapped() <= limit:
+                continue
+            used = await asyncio.to_thread(memory.exceeds, limit)
+            if used:
+                self._exceeded = (
+                    f"the sandbox's processes held {used >> 20} MiB of memory together and were ended; "
+                    f"the limit total_memory_mb is {self.limits.total_memory_mb}"
+                )
+                try:
+                    await self._end_cell()
+                except HolderFailed:
+                    return
+
+    def _refuse_if_exceeded(self) -> None:
+        if self._exceeded:
+            raise SandboxLimitExceeded(self._exceeded)
+
     async def _alive_cell(self) -> Cell:
         if self._closing is not None or self._holder is None:
             raise HolderFailed("the sandbox is not running")
+        self._refuse_if_exceeded()
         if self._cell is None or not self._cell.alive:
             if self._starting is None or self._starting.done():
                 self._starting = asyncio.create_task(self._replace_cell())
@@ -172,8 +217,8 @@ class Sandbox:
             raise CellFailed("the sandbox ended as soon as it had started")
         return self._cell
 
-    async def _make_room(self, size: int, inodes: int) -> None:
-        """Let the trial's files grow by that much where less is free; only with no process inside to take it."""
+    async def make_room(self, size: int, inodes: int) -> None:
+        """Let the trial's files grow by that much where less is free: what we copy in is not the agent's use."""
         room = os.fstatvfs(self.files.fd)
         if room.f_bavail * room.f_frsize < size or room.f_ffree < inodes:
             self._size += size
@@ -183,17 +228,18 @@ class Sandbox:
 
     async def _end_cell(self) -> None:
         """End the present cell; after a cancellation in here the next call does it again."""
-        if self._cell is not None and self._holder is not None:
-            self._cell.alive = False
-            await self._holder.stop_sandbox(self._cell.name)
-            self._cell.close()
-            self._cell = None
+        async with self._ending:
+            if self._cell is not None and self._holder is not None:
+                self._cell.alive = False
+                await self._holder.stop_sandbox(self._cell.name)
+                self._cell.close()
+                self._cell = None
 
     async def _replace_cell(self) -> None:
         assert self._holder is not None and self._trial is not None
         await self._end_cell()
         # A removed mount point on a full disk is the agent's doing, and must not end the trial as an error of ours.
-        await self._make_room(0, _MOUNT_POINT_INODES)
+        await self.make_room(0, _MOUNT_POINT_INODES)
         # Only now, with no process left inside: bwrap resolves its mount points by name and would follow links.
         self._reset_mount_points()
         self._cells += 1
