@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import os
 import subprocess
+from pathlib import Path
 
 from sandbox.bubblewrap import CLEAN_ENV, holder_argv
 from sandbox.channel import Lines
@@ -114,6 +115,11 @@ class Holder:
         ready = self._expect("ready")
         self._trial.write_owner(self._process.pid)
         await self._await(ready, START_TIMEOUT_S, "start")
+
+    def family(self) -> list[int]:
+        """The holder's own two processes, as this machine numbers them: unshare and its shell."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [self.pid, *(int(child) for child in children)]
 
     def start_sandbox(self, name: str) -> None:
         """Start bwrap with the pipes `<name>.in` and `<name>.status` of the control folder; does not wait for it."""
