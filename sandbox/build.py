@@ -7,14 +7,14 @@ from pathlib import Path, PurePosixPath
 
 from sandbox.dockerfile import Copy, Env, Run, Step, Workdir, copy_sources, fill_in, refused
 from sandbox.limits import SandboxLimitExceeded
+from sandbox.protocol import TrialSandbox
 from sandbox.rootfs import TransferRefused
-from sandbox.trial import Sandbox
 
 
 class Build:
     """After `run`, `workdir` and `env` are those that the task's commands start with."""
 
-    def __init__(self, sandbox: Sandbox, environment_dir: Path, base_env: Mapping[str, str]) -> None:
+    def __init__(self, sandbox: TrialSandbox, environment_dir: Path, base_env: Mapping[str, str]) -> None:
         self.workdir = "/"
         self.env: dict[str, str] = {}
         self._sandbox = sandbox

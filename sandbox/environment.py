@@ -18,6 +18,7 @@ from sandbox.dockerfile import parse
 from sandbox.errands import Errand, errand
 from sandbox.limits import Limits
 from sandbox.preflight import preflight
+from sandbox.protocol import TrialSandbox
 from sandbox.trial import Sandbox
 
 BASE_ENV = {
@@ -63,10 +64,15 @@ class LocalEnvironment(BaseEnvironment):
         missing = [path for path in read_only if not Path(path).is_absolute() or not Path(path).exists()]
         if missing:
             raise ValueError(f"read_only paths {missing}: give absolute paths that exist on this machine")
-        self._sandbox = Sandbox(Limits.from_mapping(limits), Path(base_dir) if base_dir else None, list(read_only))
+        self._sandbox = self._make_sandbox(
+            Limits.from_mapping(limits), Path(base_dir) if base_dir else None, list(read_only)
+        )
         self._workdir = "/"
         self._image_env: dict[str, str] = {}
         super().__init__(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]
+
+    def _make_sandbox(self, limits: Limits, base_dir: Path | None, read_only: list[str]) -> TrialSandbox:
+        return Sandbox(limits, base_dir, read_only)
 
     @staticmethod
     def type() -> str:

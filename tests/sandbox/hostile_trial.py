@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from harbor_service.environments import environment_config
 from harbor_service.run_request import RunRequest
@@ -44,6 +47,13 @@ chmod 755 /app/payload
 """Makes /app/payload: whoever runs it while the tests run is paid."""
 
 
+def attacks(table: Mapping[str, str], *short: str) -> list[Any]:
+    """The rows of a table as parameters named after their keys; all but the `short` ones are long tests."""
+    assert set(short) <= set(table)
+    marks = {name: [] if name in short else [pytest.mark.long] for name in table}
+    return [pytest.param(text, id=name, marks=marks[name]) for name, text in table.items()]
+
+
 class HostileTask:
     """One task and the runner for it; `outcome(attack)` is the answer of POST /run to a trial of that attack."""
 
@@ -68,15 +78,12 @@ class HostileTask:
         )
 
     async def outcome(self, attack: str) -> Outcome:
+        self.prepare(attack)
+        return await self.run()
+
+    def prepare(self, attack: str) -> None:
         (self.task / "solution" / "solve.sh").write_text(f"#!/bin/bash\n{attack}\ntrue\n")
+
+    async def run(self) -> Outcome:
         request = RunRequest(instance_id=self.task.name, agent_name="oracle")
         return await self.runner.run(self.task, request, self.runner.agent_of(request))
-
-    def result(self) -> dict[str, Any]:
-        """Harbor's record of the only trial."""
-        (path,) = self.trials_dir.glob("*/result.json")
-        return json.loads(path.read_text())
-
-    def files(self, name: str) -> list[Path]:
-        """What the trial left on this machine under that name."""
-        return sorted(self.trials_dir.rglob(name))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.hostile_trial import PAYLOAD, HostileTask
+from tests.sandbox.hostile_trial import PAYLOAD, HostileTask, attacks
 
 FORGERIES = {
     "writes_the_reward_file": "echo 1 > /logs/verifier/reward.txt",
@@ -81,9 +81,22 @@ FORGERIES = {
 }
 
 
-@pytest.mark.parametrize("attack", FORGERIES)
+SHORT = (
+    "writes_the_reward_file",
+    "replaces_the_reward_folder_by_a_link",
+    "leaves_a_background_writer",
+    "plants_usercustomize",
+    "writes_shell_start_files",
+    "puts_its_own_tools_first_in_the_path",
+    "replaces_the_system_links",
+    "preloads_a_library",
+    "watches_for_the_tests",
+)
+
+
+@pytest.mark.parametrize("attack", attacks(FORGERIES, *SHORT))
 async def test_is_worth_nothing(attack: str, base_dir: Path, tmp_path: Path) -> None:
-    outcome = await HostileTask(tmp_path, base_dir).outcome(FORGERIES[attack])
+    outcome = await HostileTask(tmp_path, base_dir).outcome(attack)
     assert (outcome.reward, outcome.exit_status) == (0.0, "Submitted"), outcome
 
 
@@ -112,12 +125,12 @@ RUN_BY_THE_TESTS = {
 }
 
 
-@pytest.mark.parametrize("program", RUN_BY_THE_TESTS)
+@pytest.mark.parametrize("program", attacks(RUN_BY_THE_TESTS, "makes_the_reward_a_folder"))
 async def test_a_program_that_the_tests_run_cannot_turn_a_zero_into_a_discard(
     program: str, base_dir: Path, tmp_path: Path
 ) -> None:
     task = HostileTask(tmp_path, base_dir)
     (task.task / "tests" / "test.sh").write_text("echo 0 > /logs/verifier/reward.txt; /app/program\n")
-    attack = f"cat > /app/program <<'END'\n#!/bin/bash\ncd /logs/verifier; {RUN_BY_THE_TESTS[program]}\nEND\n"
+    attack = f"cat > /app/program <<'END'\n#!/bin/bash\ncd /logs/verifier; {program}\nEND\n"
     outcome = await task.outcome(f"{attack}chmod +x /app/program")
     assert (outcome.reward, outcome.exit_status) == (0.0, "VerifierError"), outcome
