@@ -19,6 +19,7 @@ from sandbox.bubblewrap import (
     system_links,
 )
 from sandbox.cell import Cell, CellFailed, Finished, loop_command
+from sandbox.cgroup import TrialGroup, trial_group
 from sandbox.holder import Holder, HolderFailed
 from sandbox.limits import Limits, SandboxLimitExceeded
 from sandbox.memory import TrialMemory
@@ -56,6 +57,7 @@ class Sandbox:
         self._closing: asyncio.Task[None] | None = None
         self._ending = asyncio.Lock()
         self._memory: TrialMemory | None = None
+        self._group: TrialGroup | None = None
         self._watching: asyncio.Task[None] | None = None
         self._exceeded = ""
         self._cells = 0
@@ -96,6 +98,9 @@ class Sandbox:
             )
             self._holder = Holder(trial, self.limits, argv)
             await self._holder.start()
+            self._group = trial_group(trial.path.name, self.limits)
+            if self._group is not None:
+                self._group.add(self._holder.family())
             self._open_files(trial, self._holder.pid)
             self._memory = TrialMemory(self._holder.pid)
             self._watching = asyncio.create_task(self._watch(self._memory), name="sandbox-memory")
@@ -172,6 +177,8 @@ class Sandbox:
         finally:
             if self._cell is not None:
                 self._cell.close()
+            if self._group is not None:
+                self._group.remove()
             if self._memory is not None:
                 self._memory.close()
             if self._files is not None:
@@ -187,20 +194,24 @@ class Sandbox:
         limit = self.limits.total_memory_mb << 20
         while True:
             await asyncio.sleep(_WATCH_S)
-            if memory.mapped() <= limit:
-                continue
-            used = await asyncio.to_thread(memory.exceeds, limit)
-            if used:
+            self._look_at_group()
+            if memory.mapped() > limit and (used := await asyncio.to_thread(memory.exceeds, limit)):
                 self._exceeded = (
                     f"the sandbox's processes held {used >> 20} MiB of memory together and were ended; "
                     f"the limit total_memory_mb is {self.limits.total_memory_mb}"
                 )
+            if self._exceeded:
                 try:
                     await self._end_cell()
                 except HolderFailed:
                     return
 
+    def _look_at_group(self) -> None:
+        if self._group is not None and not self._exceeded:
+            self._exceeded = self._group.exceeded()
+
     def _refuse_if_exceeded(self) -> None:
+        self._look_at_group()
         if self._exceeded:
             raise SandboxLimitExceeded(self._exceeded)
 
