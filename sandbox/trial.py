@@ -283,9 +283,34 @@ class Sandbox:
                     os.symlink(links[name], name, dir_fd=files.fd)
         for name in (*system_folders(), *_MOUNT_POINTS):
             self._real_dir(name)
+        for path in self._read_only:
+            self._real_mount_point(path)
 
-    def _real_dir(self, path: str, mode: int = 0o755) -> None:
-        """Make `path` a folder that we may enter, whatever it was; its parent must already be one."""
+    def _real_mount_point(self, path: str) -> None:
+        """Make the way to a further read-only path real folders, and its end what this machine has there."""
+        *folders, name = path.strip("/").split("/")
+        if folders and folders[0] in system_folders():
+            return
+        for i in range(len(folders)):
+            self._real_dir("/".join(folders[: i + 1]), None)
+        if os.path.isdir(path):
+            self._real_dir(path.strip("/"), None)
+            return
+        files = self.files
+        assert self._trial is not None
+        with self._trial.identity.file_access(), contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(path.strip("/"), dir_fd=files.fd, follow_symlinks=False).st_mode):
+                parent = os.open("/".join(folders) or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=files.fd)
+                try:
+                    discard(parent, name, self._trash, self._label(name))
+                finally:
+                    os.close(parent)
+
+    def _real_dir(self, path: str, mode: int | None = 0o755) -> None:
+        """Make `path` a folder that we may enter, whatever it was; its parent must already be one.
+
+        `mode` None: the one it has, with every permission for its owner.
+        """
         files = self.files
         assert self._trial is not None
         with self._trial.identity.file_access():
@@ -294,7 +319,8 @@ class Sandbox:
                     discard(files.fd, path, self._trash, self._label(path.replace("/", "-")))
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, dir_fd=files.fd)
-            os.chmod(path, mode, dir_fd=files.fd)
+            has = os.stat(path, dir_fd=files.fd, follow_symlinks=False).st_mode
+            os.chmod(path, stat.S_IMODE(has) | 0o700 if mode is None else mode, dir_fd=files.fd)
 
     def _label(self, name: str) -> str:
         self._discarded += 1

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_the_four_folders_are_replaced_where_a_path_begins() -> None:
 async def test_a_trial_is_graded(attack: str, reward: float, base_dir: Path, tmp_path: Path) -> None:
     task = HostileTask(tmp_path, base_dir)
     config = environment_config("local", [f"base_dir={base_dir}"], unsafe=True)
-    object.__setattr__(task.runner, "environment", config)
+    task.runner = replace(task.runner, environment=config)
     outcome = await task.outcome(attack)
     assert (outcome.reward, outcome.exit_status) == (reward, "Submitted"), outcome
 
