@@ -41,7 +41,9 @@ _ROWS: Final = (
     ExitStatus("SequenceLengthLimitExceeded", Worth.SCORED, "the conversation outgrew the context"),
     ExitStatus("OutputLengthExceeded", Worth.SCORED, "one answer outgrew its token limit"),
     ExitStatus("AgentError", Worth.SCORED, "the agent process ended with a non-zero code"),
-    ExitStatus("ResourceLimitExceeded", Worth.SCORED, "what ran in the sandbox used more memory than a trial may"),
+    ExitStatus(
+        "ResourceLimitExceeded", Worth.SCORED, "what ran in the sandbox used more memory or disk than a trial may"
+    ),
     ExitStatus("VerifierError", Worth.SCORED, "the verifier gave no usable reward after the agent acted"),
     ExitStatus("SandboxUnavailable", Worth.DISCARDED, "the sandbox could not be built, started or set up"),
     ExitStatus("TaskBroken", Worth.DISCARDED, "the task folder is at fault"),
