@@ -36,7 +36,8 @@ _LOGS = ("agent", "artifacts")
 _ROOM_BYTES = 32 << 20
 _ROOM_INODES = 1_000
 _MOUNT_POINT_INODES = 64
-_WATCH_S = 0.25  # between two looks at the memory; two processors fill about 1 GiB in that time
+_FILL_RATE = 4 << 30  # bytes of memory that one processor can fill in a second
+_SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.1, 1.0
 
 
 class Sandbox:
@@ -192,10 +193,14 @@ class Sandbox:
     async def _watch(self, memory: TrialMemory) -> None:
         """End all processes of the trial once they hold more memory than all of them together may."""
         limit = self.limits.total_memory_mb << 20
+        mapped = 0
         while True:
-            await asyncio.sleep(_WATCH_S)
+            # As long as the limit cannot be reached there is nothing to see.
+            safe = (limit - mapped) / (_FILL_RATE * self.limits.cpus)
+            await asyncio.sleep(min(max(safe, _SHORTEST_LOOK_S), _LONGEST_LOOK_S))
             self._look_at_group()
-            if memory.mapped() > limit and (used := await asyncio.to_thread(memory.exceeds, limit)):
+            mapped = memory.mapped()
+            if mapped > limit and (used := await asyncio.to_thread(memory.exceeds, limit)):
                 self._exceeded = (
                     f"the sandbox's processes held {used >> 20} MiB of memory together and were ended; "
                     f"the limit total_memory_mb is {self.limits.total_memory_mb}"

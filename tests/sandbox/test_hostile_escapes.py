@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,12 +81,6 @@ REFUSED = {
 }
 
 
-@X86_64
-@pytest.mark.parametrize("call", REFUSED)
-async def test_system_call_is_refused(box: Sandbox, call: str) -> None:
-    assert await python(box, f"print({REFUSED[call]})") == str(errno.EPERM)
-
-
 ABSENT = {
     "clone3": "sysc(435, 0, 0)",
     "io_uring": "sysc(425, 8, 0)",
@@ -92,10 +89,36 @@ ABSENT = {
 }
 
 
+@pytest.fixture(scope="module")
+def answers() -> dict[str, int]:
+    """What one process inside got for each of the calls: error numbers, 0 for success."""
+
+    async def ask() -> str:
+        base = Path(tempfile.mkdtemp(prefix="sandbox-tests-"))
+        base.chmod(0o711)
+        sandbox = Sandbox(base_dir=base)
+        await sandbox.start()
+        try:
+            calls = {**REFUSED, **ABSENT}
+            return await python(sandbox, "\n".join(f"print({name!r}, {call})" for name, call in calls.items()))
+        finally:
+            await sandbox.close()
+            shutil.rmtree(base)
+
+    lines = [line.split() for line in asyncio.run(ask()).splitlines()]
+    return {name: int(answer) for name, answer in lines}
+
+
+@X86_64
+@pytest.mark.parametrize("call", REFUSED)
+def test_system_call_is_refused(call: str, answers: dict[str, int]) -> None:
+    assert answers[call] == errno.EPERM
+
+
 @X86_64
 @pytest.mark.parametrize("call", ABSENT)
-async def test_system_call_does_not_exist(box: Sandbox, call: str) -> None:
-    assert await python(box, f"print({ABSENT[call]})") == str(errno.ENOSYS)
+def test_system_call_does_not_exist(call: str, answers: dict[str, int]) -> None:
+    assert answers[call] == errno.ENOSYS
 
 
 @X86_64
@@ -107,6 +130,10 @@ async def test_calls_of_another_architecture_end_the_process(box: Sandbox) -> No
         "f = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))\nprint('got', f())"
     )
     assert "got" not in await python(box, run)
+
+
+async def test_every_process_has_the_filter(box: Sandbox) -> None:
+    assert await got(box, "cat /proc/1/status /proc/self/status | grep ^Seccomp:") == "Seccomp:\t2\nSeccomp:\t2"
 
 
 async def test_large_shared_segments_are_refused(box: Sandbox) -> None:
@@ -202,10 +229,12 @@ async def test_sockets_in_files_are_not_reached(box: Sandbox, base_dir: Path) ->
     assert received == []
 
 
-@pytest.mark.parametrize("family", ["AF_VSOCK", "AF_ALG", "AF_PACKET", "AF_BLUETOOTH", "AF_CAN", "AF_TIPC"])
-async def test_other_kinds_of_sockets_do_not_exist(box: Sandbox, family: str) -> None:
-    answer = await python(box, f"socket.socket(socket.{family}, socket.SOCK_STREAM)")
-    assert f"[Errno {errno.EAFNOSUPPORT}]" in answer
+async def test_other_kinds_of_sockets_do_not_exist(box: Sandbox) -> None:
+    families = ("AF_VSOCK", "AF_ALG", "AF_PACKET", "AF_BLUETOOTH", "AF_CAN", "AF_TIPC")
+    calls = "\n".join(f"print(sysc(41, socket.{family}, 1, 0))" for family in families)
+    if os.uname().machine == "aarch64":
+        calls = calls.replace("sysc(41", "sysc(198")
+    assert (await python(box, calls)).split() == [str(errno.EAFNOSUPPORT)] * len(families)
 
 
 async def test_the_servers_environment_is_not_seen(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,16 +321,16 @@ async def test_sparse_files_do_not_fill_this_machine(box: Sandbox, tmp_path: Pat
     assert sum(path.stat().st_blocks * 512 for path in (tmp_path / "out").iterdir()) <= 64 << 20
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/etc/passwd", "/etc/hosts", "/etc/ld.so.preload", "/usr/bin/planted", "/usr/local/bin/planted", "/lib/x"),
-        *("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/vm/drop_caches", "/sys/kernel/x"),
-        *("/dev/planted", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/.sandbox/cell1.status.x", "/proc/1/mem"),
-    ],
+SYSTEM_PATHS = (
+    *("/etc/passwd", "/etc/hosts", "/etc/ld.so.preload", "/usr/bin/planted", "/usr/local/bin/planted", "/lib/x"),
+    *("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/vm/drop_caches", "/sys/kernel/x"),
+    *("/dev/planted", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/.sandbox/cell1.status.x", "/proc/1/mem"),
 )
-async def test_nothing_of_this_machine_can_be_written(box: Sandbox, path: str) -> None:
-    assert await got(box, f"echo x > {path} && echo written") == ""
+
+
+async def test_nothing_of_this_machine_can_be_written(box: Sandbox) -> None:
+    paths = " ".join(SYSTEM_PATHS)
+    assert await got(box, f"for p in {paths}; do (echo x > $p) 2>/dev/null && echo wrote $p; done") == ""
 
 
 async def test_only_harmless_devices_are_there(box: Sandbox) -> None:
@@ -316,7 +345,7 @@ async def test_setuid_gives_nothing(box: Sandbox) -> None:
     assert await got(box, "/tmp/id -u; grep -c 'CapEff:.*0000000000000000' /proc/self/status") == "0\n1"
     assert "CapEff:\t0000000000000000" in await got(box, "/tmp/bash -pc 'grep CapEff /proc/self/status'")
     assert await got(box, "su nobody -s /bin/sh -c 'echo switched'") == ""
-    assert "Nosuid" not in await got(box, "setpriv --reuid 1000 --clear-groups echo switched")
+    assert await got(box, "setpriv --reuid 1000 --clear-groups echo switched") == ""
 
 
 async def test_a_crash_leaves_no_core_dump(box: Sandbox) -> None:
