@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import stat
 from pathlib import Path, PurePosixPath
 
@@ -131,9 +132,21 @@ class RootFs:
             os.close(parent)
 
     def put_tree(self, source: Path, target: str, mode: int | None = None) -> None:
-        """Copy the content of a folder into `target`, which is made where it is missing. Links stay links."""
+        """Copy the content of a folder into `target`, which is made where it is missing. Links stay links.
+
+        A file in the place of a folder is replaced, and a folder in the place of a file.
+        """
+        where = PurePosixPath(target)
         with self._identity.file_access():
-            folder = self._open_dir(PurePosixPath(target))
+            try:
+                folder = self._open_dir(where)
+            except NotADirectoryError:
+                parent = self._open_dir(where.parent)
+                try:
+                    _remove(where.name, parent)
+                finally:
+                    os.close(parent)
+                folder = self._open_dir(where)
         try:
             self._put_entries(source, folder, mode, 1)
         finally:
@@ -147,7 +160,7 @@ class RootFs:
                 if entry.is_symlink():
                     leads_to = os.readlink(entry.path)
                     with self._identity.file_access():
-                        _remove_file(entry.name, folder)
+                        _remove(entry.name, folder)
                         os.symlink(leads_to, entry.name, dir_fd=folder)
                 elif entry.is_dir():
                     below = self._enter(folder, entry.name)
@@ -182,7 +195,7 @@ class RootFs:
         with open(source, "rb") as file:
             wanted = stat.S_IMODE(os.fstat(file.fileno()).st_mode) if mode is None else mode
             with self._identity.file_access():
-                _remove_file(name, folder)
+                _remove(name, folder)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 fd = os.open(name, flags, 0o600, dir_fd=folder)
             try:
@@ -334,6 +347,14 @@ def _remove_file(name: str, folder: int) -> None:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
         pass
+
+
+def _remove(name: str, folder: int) -> None:
+    """Also a folder with all that is in it: what an agent made a file may be a folder where it is judged."""
+    try:
+        _remove_file(name, folder)
+    except IsADirectoryError:
+        shutil.rmtree(name, dir_fd=folder)
 
 
 def _make_real_dir(path: Path) -> None:

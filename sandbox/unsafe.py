@@ -196,9 +196,19 @@ class UnsafeSandbox:
         """End the process groups of all commands; empty what the verifier relies on."""
         self._end_groups()
         self._refuse_if_exceeded()
+        assert self._trial is not None
+        root = self._trial.root
+        with self._trial.identity.file_access():
+            os.fchmod(self.files.fd, 0o755)
+        for name in ("logs", "logs/agent", "logs/artifacts"):
+            if (root / name).is_symlink() or not (root / name).is_dir():
+                self._empty(name)
         for name in _WIPED:
-            self._emptied += 1
-            self.files.empty_dir(name, self._trash, str(self._emptied), 0o755)
+            self._empty(name)
+
+    def _empty(self, name: str) -> None:
+        self._emptied += 1
+        self.files.empty_dir(name, self._trash, str(self._emptied), 0o755)
 
     async def close(self) -> None:
         """End the process groups of all commands and remove the folder."""

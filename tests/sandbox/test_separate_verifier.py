@@ -65,6 +65,20 @@ async def test_an_odd_artifact_is_worth_nothing(task: HostileTask, artifact: str
     assert (outcome.reward, outcome.exit_status) == (0.0, "Submitted"), outcome
 
 
+async def test_files_in_the_place_of_folders_do_not_keep_the_tests_from_judging(task: HostileTask) -> None:
+    toml = task.task / "task.toml"
+    toml.write_text(toml.read_text().replace('"/app/answer"', '"/app", "/srv/given"'))
+    for folder in ("environment", "tests"):
+        if (task.task / folder / "Dockerfile").exists():
+            with (task.task / folder / "Dockerfile").open("a") as dockerfile:
+                dockerfile.write(
+                    "RUN mkdir -p /app/folder/deep /app/link && echo x > /app/file && echo x > /srv/given\n"
+                )
+    attack = "cd /app; rm -r folder file link; echo x > folder; mkdir file; echo x > file/y; ln -s / link"
+    outcome = await task.outcome(f"{attack}; rm /srv/given; mkdir /srv/given; echo x > /srv/given/x; {HONEST}")
+    assert (outcome.reward, outcome.exit_status) == (1.0, "Submitted"), outcome
+
+
 async def test_a_cancelled_trial_leaves_neither_sandbox(task: HostileTask, base_dir: Path) -> None:
     (task.task / "tests" / "test.sh").write_text("echo > /logs/verifier/started; sleep 60\n")
     running = asyncio.create_task(task.outcome(HONEST))

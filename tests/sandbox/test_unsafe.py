@@ -105,8 +105,9 @@ async def test_a_planted_link_does_not_lead_the_restart_out(bare: UnsafeSandbox,
     (tmp_path / "verifier" / "ours").touch()
     tmp_path.chmod(0o777)
     await bare.run(f"rm -r /logs; ln -s {tmp_path} /logs; true", env=ENV)
-    with pytest.raises(OSError, match="exists"):
-        await bare.restart()
+    await bare.restart()
+    assert (await bare.run("echo 1 > /logs/verifier/reward.txt", env=ENV)).return_code == 0
+    assert os.listdir(tmp_path / "verifier") == ["ours"]
     assert (tmp_path / "verifier" / "ours").exists()
 
 
