@@ -72,16 +72,21 @@ class TrialGroup:
         (self.path / name).write_text(text)
 
 
-def trial_group(name: str, limits: Limits) -> TrialGroup | None:
-    """A group for a trial, or None where this server cannot have any."""
+def trial_group(name: str, limits: Limits, pids: Iterable[int]) -> TrialGroup | None:
+    """A group with these processes in it, or None where this server cannot have any."""
     parent = delegated_group()
     if parent is None:
         return None
+    group: TrialGroup | None = None
     try:
-        return TrialGroup(parent, name, limits)
+        group = TrialGroup(parent, name, limits)
+        group.add(pids)
     except OSError as error:
-        _logger.warning("trials go on without control groups: %s", error)
+        _logger.warning("%s goes on without a control group: %s", name, error)
+        if group is not None:
+            group.remove()
         return None
+    return group
 
 
 @functools.cache
@@ -91,10 +96,13 @@ def delegated_group() -> Path | None:
     if group is None:
         return None
     try:
-        return divide(group, os.getpid())
+        divided = divide(group, os.getpid())
     except OSError as error:
         _logger.info("no control groups for trials: %s", error)
         return None
+    if divided is not None:
+        _logger.info("every trial gets a control group below %s", divided)
+    return divided
 
 
 def own_group(cgroup: str, mountinfo: str) -> Path | None:

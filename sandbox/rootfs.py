@@ -134,19 +134,10 @@ class RootFs:
     def put_tree(self, source: Path, target: str, mode: int | None = None) -> None:
         """Copy the content of a folder into `target`, which is made where it is missing. Links stay links.
 
-        A file in the place of a folder is replaced, and a folder in the place of a file.
+        Below it a file in the place of a folder is replaced, and a folder in the place of a file.
         """
-        where = PurePosixPath(target)
         with self._identity.file_access():
-            try:
-                folder = self._open_dir(where)
-            except NotADirectoryError:
-                parent = self._open_dir(where.parent)
-                try:
-                    _remove(where.name, parent)
-                finally:
-                    os.close(parent)
-                folder = self._open_dir(where)
+            folder = self._open_dir(PurePosixPath(target))
         try:
             self._put_entries(source, folder, mode, 1)
         finally:

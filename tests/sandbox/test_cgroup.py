@@ -75,6 +75,18 @@ def test_a_trials_group_has_its_limits(tree: Path) -> None:
     }
 
 
+async def test_a_tree_that_refuses_does_not_stop_trials(
+    tree: Path, base_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup, "delegated_group", lambda: tree / "gone")
+    sandbox = Sandbox(base_dir=base_dir)
+    await sandbox.start()
+    try:
+        assert (await sandbox.run("echo on")).stdout == "on\n"
+    finally:
+        await sandbox.close()
+
+
 async def test_a_trial_whose_group_ran_out_of_memory_is_ended_by_name(
     tree: Path, base_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,15 +67,15 @@ async def test_an_odd_artifact_is_worth_nothing(task: HostileTask, artifact: str
 
 async def test_files_in_the_place_of_folders_do_not_keep_the_tests_from_judging(task: HostileTask) -> None:
     toml = task.task / "task.toml"
-    toml.write_text(toml.read_text().replace('"/app/answer"', '"/app", "/srv/given"'))
+    toml.write_text(toml.read_text().replace('"/app/answer"', '"/app", "/srv/a", "/srv/b"'))
     for folder in ("environment", "tests"):
         if (task.task / folder / "Dockerfile").exists():
             with (task.task / folder / "Dockerfile").open("a") as dockerfile:
                 dockerfile.write(
-                    "RUN mkdir -p /app/folder/deep /app/link && echo x > /app/file && echo x > /srv/given\n"
+                    "RUN mkdir -p /app/folder/deep /app/link /srv/b/c && echo x > /app/file && echo x > /srv/a\n"
                 )
     attack = "cd /app; rm -r folder file link; echo x > folder; mkdir file; echo x > file/y; ln -s / link"
-    outcome = await task.outcome(f"{attack}; rm /srv/given; mkdir /srv/given; echo x > /srv/given/x; {HONEST}")
+    outcome = await task.outcome(f"{attack}; cd /srv; rm -r a b; mkdir a; echo x > a/x; echo x > b; {HONEST}")
     assert (outcome.reward, outcome.exit_status) == (1.0, "Submitted"), outcome
 
 
