@@ -11,7 +11,7 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from sandbox.limits import Limits
@@ -72,7 +72,7 @@ class TrialGroup:
         (self.path / name).write_text(text)
 
 
-def trial_group(name: str, limits: Limits, pids: Iterable[int]) -> TrialGroup | None:
+def trial_group(name: str, limits: Limits, pids: Callable[[], Iterable[int]]) -> TrialGroup | None:
     """A group with these processes in it, or None where this server cannot have any."""
     parent = delegated_group()
     if parent is None:
@@ -80,7 +80,7 @@ def trial_group(name: str, limits: Limits, pids: Iterable[int]) -> TrialGroup | 
     group: TrialGroup | None = None
     try:
         group = TrialGroup(parent, name, limits)
-        group.add(pids)
+        group.add(pids())
     except OSError as error:
         _logger.warning("%s goes on without a control group: %s", name, error)
         if group is not None:

@@ -99,7 +99,7 @@ class Sandbox:
             )
             self._holder = Holder(trial, self.limits, argv)
             await self._holder.start()
-            self._group = trial_group(trial.path.name, self.limits, self._holder.family())
+            self._group = trial_group(trial.path.name, self.limits, self._holder.family)
             self._open_files(trial, self._holder.pid)
             self._memory = TrialMemory(self._holder.pid)
             self._watching = asyncio.create_task(self._watch(self._memory), name="sandbox-memory")

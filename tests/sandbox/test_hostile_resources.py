@@ -160,7 +160,7 @@ async def test_a_process_bomb_is_judged_by_the_tests(bomb: str, base_dir: Path, 
 
 async def test_a_command_that_ignores_every_signal_ends_with_the_agents_time(base_dir: Path, tmp_path: Path) -> None:
     stay = f"{HONEST}; trap '' TERM HUP INT QUIT; (trap '' TERM; setsid sleep 1000 &) ; while :; do sleep 1; done"
-    outcome = await beside_an_honest_one(stay, base_dir, tmp_path, agent_timeout=2)
+    outcome = await beside_an_honest_one(stay, base_dir, tmp_path, agent_timeout=4)
     assert (outcome.reward, outcome.exit_status) == (1.0, "TimeLimitExceeded"), outcome
 
 
