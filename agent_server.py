@@ -26,7 +26,9 @@ def main() -> int:
     try:
         settings = parse_settings(sys.argv[1:])
         load_provider_keys(os.environ)
-        environment = environment_config(settings.environment, settings.environment_options)
+        environment = environment_config(
+            settings.environment, settings.environment_options, unsafe=settings.unsafe_no_sandbox
+        )
         check_environment(environment)
         if leftovers := clear_leftovers(environment):
             logging.warning("removed what an earlier server left: %s", ", ".join(leftovers))

@@ -30,6 +30,7 @@ def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ)
         trials_dir=Path(flags.trials_dir),
         environment=flags.environment,
         environment_options=tuple(flags.environment_option),
+        unsafe_no_sandbox=flags.unsafe_no_sandbox,
         agent_options=_agent_options(flags.agent_options),
         max_concurrent=flags.max_concurrent,
         agent_timeout=flags.agent_timeout,
@@ -63,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     kinds = ", ".join((LOCAL, *PROVIDERS))
     add("--environment", default=defaults.environment, help=f"{kinds} or MODULE:CLASS (default: %(default)s)")
     add("--environment-option", action="append", default=[], metavar="KEY=VALUE", help="passed to the environment")
+    add(
+        "--unsafe-no-sandbox",
+        action="store_true",
+        help="--environment local without its sandbox: what the model writes runs as plain processes on this machine",
+    )
     add("--agent-options", help="JSON object of shell agent options for records that give none of their own")
     add("--token-file", help="file with the token every call must carry; default: AGENT_SERVER_TOKEN_FILE")
     add("--ready-file", help="written as JSON (host, port, pid) once the server listens")

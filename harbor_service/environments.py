@@ -14,9 +14,11 @@ from harbor.models.trial.config import EnvironmentConfig
 
 from sandbox.leftovers import remove_leftovers
 from sandbox.trial_dir import default_base_dir
+from sandbox.unsafe import unsafe_base_dir
 
 LOCAL: Final = "local"
 LOCAL_IMPORT_PATH: Final = "sandbox.environment:LocalEnvironment"
+UNSAFE_IMPORT_PATH: Final = "sandbox.unsafe:UnsafeEnvironment"
 PROVIDERS: Final = ("docker", "daytona", "e2b", "modal")
 
 
@@ -24,13 +26,19 @@ class BadEnvironment(ValueError):
     """The environment is unknown or cannot run on this machine."""
 
 
-def environment_config(name: str, options: Sequence[str] = ()) -> EnvironmentConfig:
+def environment_config(name: str, options: Sequence[str] = (), *, unsafe: bool = False) -> EnvironmentConfig:
     """Harbor's configuration for `name` with `options`, each KEY=VALUE; a value that is JSON is read as JSON.
+
+    `unsafe`: the local environment without its sandbox.
 
     Raises:
         BadEnvironment: an unknown name or an option without `=`.
     """
     kwargs = dict(_option(text) for text in options)
+    if unsafe:
+        if name != LOCAL:
+            raise BadEnvironment(f"--unsafe-no-sandbox goes with --environment {LOCAL}, not with {name}")
+        return EnvironmentConfig(import_path=UNSAFE_IMPORT_PATH, kwargs=kwargs)
     if name == LOCAL:
         return EnvironmentConfig(import_path=LOCAL_IMPORT_PATH, kwargs=kwargs)
     if ":" in name:
@@ -58,10 +66,12 @@ def check_environment(config: EnvironmentConfig) -> None:
 
 def clear_leftovers(config: EnvironmentConfig) -> list[str]:
     """Remove what a killed server's local sandboxes left on disk; answers the names of the folders."""
-    if config.import_path != LOCAL_IMPORT_PATH:
+    defaults = {LOCAL_IMPORT_PATH: default_base_dir, UNSAFE_IMPORT_PATH: unsafe_base_dir}
+    default = defaults.get(config.import_path or "")
+    if default is None:
         return []
     base_dir: str | None = config.kwargs.get("base_dir")
-    return remove_leftovers(Path(base_dir) if base_dir else default_base_dir())
+    return remove_leftovers(Path(base_dir) if base_dir else default())
 
 
 def with_lifetime(config: EnvironmentConfig, stop: int | None, delete: int | None) -> EnvironmentConfig:

@@ -67,7 +67,9 @@ async def serve(settings: Settings) -> int:
     desk = TrialDesk(settings.max_concurrent)
     runner = TrialRunner(
         tasks=TaskStore(settings.harbor_tasks_dir),
-        environment=environment_config(settings.environment, settings.environment_options),
+        environment=environment_config(
+            settings.environment, settings.environment_options, unsafe=settings.unsafe_no_sandbox
+        ),
         trials_dir=trials_dir,
         agent_timeout=settings.agent_timeout,
         setup_timeout=settings.setup_timeout,

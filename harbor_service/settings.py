@@ -24,6 +24,7 @@ class Settings:
     trials_dir: Path = Path("trials")
     environment: str = "docker"
     environment_options: tuple[str, ...] = ()  # KEY=VALUE
+    unsafe_no_sandbox: bool = False  # the local environment's commands as plain processes
     agent_options: dict[str, Any] = field(default_factory=dict[str, Any])  # under a record's own
 
     # How much and how long

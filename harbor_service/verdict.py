@@ -15,6 +15,8 @@ from trajectory.outcome import Outcome
 _MESSAGE_LENGTH = 500
 # Harbor raises it bare when something of the agent's lies where the reward must come: the policy's doing.
 _REWARD_FILE_BLOCKED = "Failed to remove verifier reward files"
+# What reading the reward raises when the agent's work, run by the tests, made it a folder or nested it a thousand deep.
+_UNREADABLE_REWARD = ("IsADirectoryError", "RecursionError")
 
 
 def verdict(result: TrialResult, *, uses_model: bool) -> Outcome:
@@ -27,6 +29,8 @@ def verdict(result: TrialResult, *, uses_model: bool) -> Outcome:
     error_type, message = (error.exception_type, error.exception_message) if error is not None else (None, "")
     if error_type == "RuntimeError" and message.startswith(_REWARD_FILE_BLOCKED):
         error_type = "VerifierOutputParseError"
+    if error_type in _UNREADABLE_REWARD and _verified(result):
+        error_type = "VerifierOutputParseError"
     return judge_trial(
         reward=single_reward(result),
         exception_type=error_type,
@@ -38,6 +42,10 @@ def verdict(result: TrialResult, *, uses_model: bool) -> Outcome:
         eval_report=eval_report(result),
         agent_metrics=agent_metrics(result),
     )
+
+
+def _verified(result: TrialResult) -> bool:
+    return result.verifier is not None or any(step.verifier is not None for step in result.step_results or [])
 
 
 def single_reward(result: TrialResult) -> object:

@@ -149,5 +149,19 @@ def bwrap_argv(
     argv += ["--ro-bind", str(control), CONTROL_DIR]
     # The tmpfs that bwrap makes for /dev has no size limit, so it must not stay writable.
     argv += ["--proc", "/proc", "--dev", "/dev", "--size", str(limits.shm_mb << 20), "--tmpfs", "/dev/shm"]
-    argv += ["--remount-ro", "/dev", "--chdir", "/", "--info-fd", "5", "--", *command]
+    # Writable, /proc would let a process tell the kernel to end others first when memory is short.
+    argv += [
+        "--remount-ro",
+        "/dev",
+        "--remount-ro",
+        "/proc",
+        "--chdir",
+        "/",
+        "--info-fd",
+        "5",
+        "--seccomp",
+        "6",
+        "--",
+        *command,
+    ]
     return argv

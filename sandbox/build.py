@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from sandbox.dockerfile import Copy, Env, Run, Step, Workdir, copy_sources, fill_in, refused
+from sandbox.limits import SandboxLimitExceeded
+from sandbox.protocol import TrialSandbox
 from sandbox.rootfs import TransferRefused
-from sandbox.trial import Sandbox
 
 
 class Build:
     """After `run`, `workdir` and `env` are those that the task's commands start with."""
 
-    def __init__(self, sandbox: Sandbox, environment_dir: Path, base_env: Mapping[str, str]) -> None:
+    def __init__(self, sandbox: TrialSandbox, environment_dir: Path, base_env: Mapping[str, str]) -> None:
         self.workdir = "/"
         self.env: dict[str, str] = {}
         self._sandbox = sandbox
@@ -38,6 +39,9 @@ class Build:
                     self._enter(step)
             except (OSError, TransferRefused) as error:
                 raise refused("Dockerfile", step.line, f"the sandbox's files could not be written: {error}") from error
+            except SandboxLimitExceeded as error:
+                # No agent has acted yet: the task needs more than a trial may use.
+                raise refused("Dockerfile", step.line, str(error)) from error
 
     @property
     def _variables(self) -> dict[str, str]:

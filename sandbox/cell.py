@@ -162,8 +162,8 @@ class Cell:
                     os.unlink(f"{base}.{ending}")
 
     def close(self) -> None:
-        """Let go of the pipes; the holder ends the processes."""
-        self.alive = False
+        """Let go of the pipes and of commands that still run; the holder ends the processes."""
+        self._on_end()
         for output in self._background:
             output.channel.close()
         self._background.clear()

@@ -18,6 +18,7 @@ from sandbox.dockerfile import parse
 from sandbox.errands import Errand, errand
 from sandbox.limits import Limits
 from sandbox.preflight import preflight
+from sandbox.protocol import TrialSandbox
 from sandbox.trial import Sandbox
 
 BASE_ENV = {
@@ -27,6 +28,8 @@ BASE_ENV = {
     "TERM": "xterm",
 }
 _THREAD_FROM_BYTES = 4 << 20
+_SPARE_BYTES = 1 << 20
+_SPARE_INODES = 64
 _ROOT_NAMES = (None, "root", 0, "0")
 
 
@@ -61,10 +64,15 @@ class LocalEnvironment(BaseEnvironment):
         missing = [path for path in read_only if not Path(path).is_absolute() or not Path(path).exists()]
         if missing:
             raise ValueError(f"read_only paths {missing}: give absolute paths that exist on this machine")
-        self._sandbox = Sandbox(Limits.from_mapping(limits), Path(base_dir) if base_dir else None, list(read_only))
+        self._sandbox = self._make_sandbox(
+            Limits.from_mapping(limits), Path(base_dir) if base_dir else None, list(read_only)
+        )
         self._workdir = "/"
         self._image_env: dict[str, str] = {}
         super().__init__(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]
+
+    def _make_sandbox(self, limits: Limits, base_dir: Path | None, read_only: list[str]) -> TrialSandbox:
+        return Sandbox(limits, base_dir, read_only)
 
     @staticmethod
     def type() -> str:
@@ -137,6 +145,7 @@ class LocalEnvironment(BaseEnvironment):
 
         Raises:
             CommandTimedOut: after `timeout_sec` seconds; the command's process group has been killed.
+            SandboxLimitExceeded: the trial used too much memory and was ended.
             ValueError: another user than root.
         """
         who = self._resolve_user(user)
@@ -168,11 +177,15 @@ class LocalEnvironment(BaseEnvironment):
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         source = Path(source_path)
+        await self._sandbox.make_room(source.stat().st_size + _SPARE_BYTES, _SPARE_INODES)
         await _work(source.stat().st_size, lambda: self._sandbox.files.put_file(source, self._path(target_path)))
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         source = Path(source_dir)
-        size = sum(path.lstat().st_size for path in source.rglob("*"))
+        sizes = [path.lstat().st_size for path in source.rglob("*")]
+        size = sum(sizes)
+        # Each file takes whole blocks of 4 KiB.
+        await self._sandbox.make_room(size + (len(sizes) << 12) + _SPARE_BYTES, len(sizes) + _SPARE_INODES)
         await _work(size, lambda: self._sandbox.files.put_tree(source, self._path(target_dir)))
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
@@ -183,7 +196,7 @@ class LocalEnvironment(BaseEnvironment):
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copy folders and regular files; links and special files are left out, with one warning.
 
-        Raises: FileNotFoundError, TransferRefused.
+        Raises: FileNotFoundError, OSError.
         """
         budget = self._sandbox.limits.download_mb << 20
         left_out = self._sandbox.files.get_tree(self._path(source_dir), Path(target_dir), budget)

@@ -16,18 +16,21 @@ import asyncio
 import contextlib
 import os
 import subprocess
+from pathlib import Path
 
 from sandbox.bubblewrap import CLEAN_ENV, holder_argv
 from sandbox.channel import Lines
 from sandbox.limits import Limits
+from sandbox.processors import narrowed
 from sandbox.trial_dir import TrialDir
 
 START_TIMEOUT_S = 20.0
 _GONE_TIMEOUT_S = 10.0
 
 # $1 mount point, $2 bytes, $3 inodes, $4 control folder; the rest: the bwrap command, whose child's process id in this
-# namespace comes by descriptor 5. No further user namespace may be made: within one, a process could mount a tmpfs
-# without a size. A process in the trial is the first that the kernel ends when memory is short.
+# namespace comes by descriptor 5 and whose system call filter goes by descriptor 6. No further user namespace may be
+# made: within one, a process could mount a tmpfs without a size. A process in the trial is the first that the kernel
+# ends when memory is short.
 SCRIPT = r"""
 root=$1 bytes=$2 inodes=$3 control=$4
 shift 4
@@ -38,7 +41,8 @@ echo ready
 while read -r verb n; do
     case $verb in
     start)
-        "$@" <"$control/$n.in" >"$control/$n.status" 2>"$control/$n.log" 5>"$control/$n.info" &
+        "$@" <"$control/$n.in" >"$control/$n.status" 2>"$control/$n.log" 5>"$control/$n.info" \
+            6<"$control/seccomp" &
         bwrap=$!
         ;;
     stop)
@@ -90,7 +94,7 @@ class Holder:
         size = str(self._limits.disk_mb << 20)
         arguments = [str(self._trial.root), size, str(self._limits.inodes), str(self._trial.control), *self._bwrap]
         # No await between the process and what ends it: a cancellation cannot come in between.
-        with open(self._trial.control / "holder.log", "wb") as log:
+        with open(self._trial.control / "holder.log", "wb") as log, narrowed(self._limits.cpus):
             self._process = subprocess.Popen(
                 [*self._trial.identity.prefix(), *holder_argv(SCRIPT, arguments)],
                 stdin=subprocess.PIPE,
@@ -111,6 +115,11 @@ class Holder:
         ready = self._expect("ready")
         self._trial.write_owner(self._process.pid)
         await self._await(ready, START_TIMEOUT_S, "start")
+
+    def family(self) -> list[int]:
+        """The holder's own two processes, as this machine numbers them: unshare and its shell."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [self.pid, *(int(child) for child in children)]
 
     def start_sandbox(self, name: str) -> None:
         """Start bwrap with the pipes `<name>.in` and `<name>.status` of the control folder; does not wait for it."""

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 
+class SandboxLimitExceeded(RuntimeError):
+    """What ran in a sandbox used more than a whole trial may, and was ended for it; the text has the numbers."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of one trial. Every field is a positive whole number."""
@@ -15,6 +19,8 @@ class Limits:
     inodes: int = 20_000  # files, folders and links together
     processes: int = 256  # processes and threads at one time
     shm_mb: int = 16  # MiB of /dev/shm
+    total_memory_mb: int = 4096  # MiB that all processes hold together, files not counted; more ends the trial
+    cpus: int = 2  # processors busy at one time
 
     # per process
     memory_mb: int = 2048  # MiB of private writable memory (RLIMIT_DATA); the address space may be four times as large

@@ -19,7 +19,8 @@ _WAY_OUT = (
     "`sysctl user.max_user_namespaces kernel.unprivileged_userns_clone kernel.apparmor_restrict_unprivileged_userns` "
     "(wanted: a large number, 1, 0; a name that is missing is fine); in a Docker container start it with "
     "`--security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined "
-    "--cap-add SYS_PTRACE`, or use another environment (docker, daytona, e2b, modal)."
+    "--cap-add SYS_PTRACE`, or use another environment (docker, daytona, e2b, modal). "
+    "On a machine that holds nothing of value, agent_server.py --unsafe-no-sandbox runs trials without isolation."
 )
 
 

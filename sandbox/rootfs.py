@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import stat
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +23,8 @@ _RESOLVE_IN_ROOT = 0x10
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DEEPEST = 64  # folders below each other in one transfer; each holds a descriptor
 _COPY_CHUNK = 1 << 20
+# a path too long, a name of bytes that the file system refuses, a folder of ours where a file was to be
+_UNHOLDABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EISDIR)
 
 
 class TransferRefused(RuntimeError):
@@ -129,7 +132,10 @@ class RootFs:
             os.close(parent)
 
     def put_tree(self, source: Path, target: str, mode: int | None = None) -> None:
-        """Copy the content of a folder into `target`, which is made where it is missing. Links stay links."""
+        """Copy the content of a folder into `target`, which is made where it is missing. Links stay links.
+
+        Below it a file in the place of a folder is replaced, and a folder in the place of a file.
+        """
         with self._identity.file_access():
             folder = self._open_dir(PurePosixPath(target))
         try:
@@ -145,7 +151,7 @@ class RootFs:
                 if entry.is_symlink():
                     leads_to = os.readlink(entry.path)
                     with self._identity.file_access():
-                        _remove_file(entry.name, folder)
+                        _remove(entry.name, folder)
                         os.symlink(leads_to, entry.name, dir_fd=folder)
                 elif entry.is_dir():
                     below = self._enter(folder, entry.name)
@@ -180,7 +186,7 @@ class RootFs:
         with open(source, "rb") as file:
             wanted = stat.S_IMODE(os.fstat(file.fileno()).st_mode) if mode is None else mode
             with self._identity.file_access():
-                _remove_file(name, folder)
+                _remove(name, folder)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 fd = os.open(name, flags, 0o600, dir_fd=folder)
             try:
@@ -227,11 +233,14 @@ class RootFs:
     def get_tree(self, source: str, target: Path, budget: int) -> list[str]:
         """Copy the folders and regular files below `source` to the host, at most `budget` bytes in all.
 
-        Returns: the first 20 of the paths that were left out: links, pipes, sockets, devices, unreadable files, and
-        files larger than what the budget still allowed (a flooded log must not cost the reward file beside it).
+        Nothing that the agent can put there makes it fail: the reward file beside a flooded log must arrive.
+
+        Returns: the first 20 of the paths that were left out: links, pipes, sockets, devices, unreadable files, files
+        larger than what the budget still allowed, what lies more than 64 folders deep, and paths or names that this
+        machine cannot hold.
         Raises:
             FileNotFoundError: there is no such folder.
-            TransferRefused: deeper than 64 folders, or a file that grew beyond the budget while it was copied.
+            OSError: this machine's disk is full or cannot be written.
         """
         with self._identity.file_access():
             try:
@@ -250,7 +259,8 @@ class RootFs:
         self, folder: int, shown: str, target: Path, budget: list[int], left_out: list[str], depth: int
     ) -> None:
         if depth > _DEEPEST:
-            raise TransferRefused(f"{source_text(shown)} lies more than {_DEEPEST} folders deep inside the sandbox")
+            _note(left_out, shown)
+            return
         for name in os.listdir(folder):
             path = f"{shown}/{name}"
             with self._identity.file_access():
@@ -272,6 +282,15 @@ class RootFs:
                         budget[0] -= _copy_out(fd, file.fileno(), budget[0], path)
                 else:
                     _note(left_out, path)
+            except TransferRefused:
+                # It grew while it was copied.
+                (target / name).unlink()
+                budget[0] = 0
+                _note(left_out, path)
+            except OSError as error:
+                if error.errno not in _UNHOLDABLE:
+                    raise
+                _note(left_out, path)
             finally:
                 os.close(fd)
 
@@ -321,12 +340,22 @@ def _remove_file(name: str, folder: int) -> None:
         pass
 
 
+def _remove(name: str, folder: int) -> None:
+    """Also a folder with all that is in it: what an agent made a file may be a folder where it is judged."""
+    try:
+        _remove_file(name, folder)
+    except IsADirectoryError:
+        shutil.rmtree(name, dir_fd=folder)
+
+
 def _make_real_dir(path: Path) -> None:
     try:
         path.mkdir()
     except FileExistsError:
         if path.is_symlink() or not path.is_dir():
-            raise TransferRefused(f"{path} exists on this machine and is not a folder; remove it") from None
+            # Of an earlier download, in which the agent had a file of this name.
+            path.unlink()
+            path.mkdir()
 
 
 class _fresh_file:

@@ -19,9 +19,12 @@ from sandbox.bubblewrap import (
     system_links,
 )
 from sandbox.cell import Cell, CellFailed, Finished, loop_command
+from sandbox.cgroup import TrialGroup, trial_group
 from sandbox.holder import Holder, HolderFailed
-from sandbox.limits import Limits
+from sandbox.limits import Limits, SandboxLimitExceeded
+from sandbox.memory import TrialMemory
 from sandbox.rootfs import RootFs, discard
+from sandbox.seccomp import seccomp_filter
 from sandbox.trial_dir import TrialDir, default_base_dir, prepare_base_dir
 
 _SYSTEM_NAMES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -33,6 +36,8 @@ _LOGS = ("agent", "artifacts")
 _ROOM_BYTES = 32 << 20
 _ROOM_INODES = 1_000
 _MOUNT_POINT_INODES = 64
+_FILL_RATE = 4 << 30  # bytes of memory that one processor can fill in a second
+_SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.1, 1.0
 
 
 class Sandbox:
@@ -51,6 +56,11 @@ class Sandbox:
         self._cell: Cell | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._ending = asyncio.Lock()
+        self._memory: TrialMemory | None = None
+        self._group: TrialGroup | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._exceeded = ""
         self._cells = 0
         self._discarded = 0
         self._size = self.limits.disk_mb << 20
@@ -78,6 +88,7 @@ class Sandbox:
             prepare_base_dir(self._base_dir)
             bwrap = bwrap_for_trials(self._base_dir)
             self._trial = trial = TrialDir.claim(self._base_dir)
+            (trial.control / "seccomp").write_bytes(seccomp_filter())
             argv = bwrap_argv(
                 bwrap,
                 files=trial.root,
@@ -88,7 +99,10 @@ class Sandbox:
             )
             self._holder = Holder(trial, self.limits, argv)
             await self._holder.start()
+            self._group = trial_group(trial.path.name, self.limits, self._holder.family)
             self._open_files(trial, self._holder.pid)
+            self._memory = TrialMemory(self._holder.pid)
+            self._watching = asyncio.create_task(self._watch(self._memory), name="sandbox-memory")
             await self._alive_cell()
         except BaseException:
             await self.close()
@@ -119,21 +133,30 @@ class Sandbox:
         """Run a bash command line with exactly the given variables; `timeout` in seconds.
 
         If the sandbox's first process is gone, a new cell with the same files is started first.
+
+        Raises:
+            SandboxLimitExceeded: the trial's processes held too much memory; now and for every later command.
         """
         cell = await self._alive_cell()
-        return await cell.run(command, cwd, env or {}, timeout)
+        ended = await cell.run(command, cwd, env or {}, timeout)
+        self._refuse_if_exceeded()
+        return ended
 
     async def restart(self) -> None:
         """End every process and come back with the same files, less what could sway the next phase.
 
         Fresh: /root, /tests, /solution, /logs/verifier, /dev/shm, the links /bin, /lib, ..., all pipes to the server.
         Kept: everything else, /logs/agent and /logs/artifacts included.
+
+        Raises:
+            SandboxLimitExceeded: a limit of the whole trial was passed before.
         """
         if self._starting is not None and not self._starting.done():
             await asyncio.wait([self._starting])
         await self._end_cell()
-        # The agent may have filled its disk; that must not keep the tests from being copied in.
-        await self._make_room(_ROOM_BYTES, _ROOM_INODES)
+        self._refuse_if_exceeded()
+        # The agent may have filled its disk; that must not keep the verifier from working.
+        await self.make_room(_ROOM_BYTES, _ROOM_INODES)
         self._reset_files()
         await self._alive_cell()
 
@@ -145,13 +168,18 @@ class Sandbox:
 
     async def _close(self) -> None:
         try:
-            if self._starting is not None:
-                self._starting.cancel()
+            for task in (self._starting, self._watching):
+                if task is not None:
+                    task.cancel()
             if self._holder is not None:
                 await self._holder.close()
         finally:
             if self._cell is not None:
                 self._cell.close()
+            if self._group is not None:
+                self._group.remove()
+            if self._memory is not None:
+                self._memory.close()
             if self._files is not None:
                 self._files.close()
             if self._trash >= 0:
@@ -160,9 +188,40 @@ class Sandbox:
             if self._trial is not None:
                 self._trial.remove()
 
+    async def _watch(self, memory: TrialMemory) -> None:
+        """End all processes of the trial once they hold more memory than all of them together may."""
+        limit = self.limits.total_memory_mb << 20
+        mapped = 0
+        while True:
+            # As long as the limit cannot be reached there is nothing to see.
+            safe = (limit - mapped) / (_FILL_RATE * self.limits.cpus)
+            await asyncio.sleep(min(max(safe, _SHORTEST_LOOK_S), _LONGEST_LOOK_S))
+            self._look_at_group()
+            mapped = memory.mapped()
+            if mapped > limit and (used := await asyncio.to_thread(memory.exceeds, limit)):
+                self._exceeded = (
+                    f"the sandbox's processes held {used >> 20} MiB of memory together and were ended; "
+                    f"the limit total_memory_mb is {self.limits.total_memory_mb}"
+                )
+            if self._exceeded:
+                try:
+                    await self._end_cell()
+                except HolderFailed:
+                    return
+
+    def _look_at_group(self) -> None:
+        if self._group is not None and not self._exceeded:
+            self._exceeded = self._group.exceeded()
+
+    def _refuse_if_exceeded(self) -> None:
+        self._look_at_group()
+        if self._exceeded:
+            raise SandboxLimitExceeded(self._exceeded)
+
     async def _alive_cell(self) -> Cell:
         if self._closing is not None or self._holder is None:
             raise HolderFailed("the sandbox is not running")
+        self._refuse_if_exceeded()
         if self._cell is None or not self._cell.alive:
             if self._starting is None or self._starting.done():
                 self._starting = asyncio.create_task(self._replace_cell())
@@ -172,8 +231,8 @@ class Sandbox:
             raise CellFailed("the sandbox ended as soon as it had started")
         return self._cell
 
-    async def _make_room(self, size: int, inodes: int) -> None:
-        """Let the trial's files grow by that much where less is free; only with no process inside to take it."""
+    async def make_room(self, size: int, inodes: int) -> None:
+        """Let the trial's files grow by that much where less is free: what we copy in is not the agent's use."""
         room = os.fstatvfs(self.files.fd)
         if room.f_bavail * room.f_frsize < size or room.f_ffree < inodes:
             self._size += size
@@ -183,17 +242,18 @@ class Sandbox:
 
     async def _end_cell(self) -> None:
         """End the present cell; after a cancellation in here the next call does it again."""
-        if self._cell is not None and self._holder is not None:
-            self._cell.alive = False
-            await self._holder.stop_sandbox(self._cell.name)
-            self._cell.close()
-            self._cell = None
+        async with self._ending:
+            if self._cell is not None and self._holder is not None:
+                self._cell.alive = False
+                await self._holder.stop_sandbox(self._cell.name)
+                self._cell.close()
+                self._cell = None
 
     async def _replace_cell(self) -> None:
         assert self._holder is not None and self._trial is not None
         await self._end_cell()
         # A removed mount point on a full disk is the agent's doing, and must not end the trial as an error of ours.
-        await self._make_room(0, _MOUNT_POINT_INODES)
+        await self.make_room(0, _MOUNT_POINT_INODES)
         # Only now, with no process left inside: bwrap resolves its mount points by name and would follow links.
         self._reset_mount_points()
         self._cells += 1
@@ -226,9 +286,34 @@ class Sandbox:
                     os.symlink(links[name], name, dir_fd=files.fd)
         for name in (*system_folders(), *_MOUNT_POINTS):
             self._real_dir(name)
+        for path in self._read_only:
+            self._real_mount_point(path)
 
-    def _real_dir(self, path: str, mode: int = 0o755) -> None:
-        """Make `path` a folder that we may enter, whatever it was; its parent must already be one."""
+    def _real_mount_point(self, path: str) -> None:
+        """Make the way to a further read-only path real folders, and its end what this machine has there."""
+        *folders, name = path.strip("/").split("/")
+        if folders and folders[0] in system_folders():
+            return
+        for i in range(len(folders)):
+            self._real_dir("/".join(folders[: i + 1]), None)
+        if os.path.isdir(path):
+            self._real_dir(path.strip("/"), None)
+            return
+        files = self.files
+        assert self._trial is not None
+        with self._trial.identity.file_access(), contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(path.strip("/"), dir_fd=files.fd, follow_symlinks=False).st_mode):
+                parent = os.open("/".join(folders) or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=files.fd)
+                try:
+                    discard(parent, name, self._trash, self._label(name))
+                finally:
+                    os.close(parent)
+
+    def _real_dir(self, path: str, mode: int | None = 0o755) -> None:
+        """Make `path` a folder that we may enter, whatever it was; its parent must already be one.
+
+        `mode` None: the one it has, with every permission for its owner.
+        """
         files = self.files
         assert self._trial is not None
         with self._trial.identity.file_access():
@@ -237,7 +322,8 @@ class Sandbox:
                     discard(files.fd, path, self._trash, self._label(path.replace("/", "-")))
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, dir_fd=files.fd)
-            os.chmod(path, mode, dir_fd=files.fd)
+            has = os.stat(path, dir_fd=files.fd, follow_symlinks=False).st_mode
+            os.chmod(path, stat.S_IMODE(has) | 0o700 if mode is None else mode, dir_fd=files.fd)
 
     def _label(self, name: str) -> str:
         self._discarded += 1

@@ -41,6 +41,9 @@ _ROWS: Final = (
     ExitStatus("SequenceLengthLimitExceeded", Worth.SCORED, "the conversation outgrew the context"),
     ExitStatus("OutputLengthExceeded", Worth.SCORED, "one answer outgrew its token limit"),
     ExitStatus("AgentError", Worth.SCORED, "the agent process ended with a non-zero code"),
+    ExitStatus(
+        "ResourceLimitExceeded", Worth.SCORED, "what ran in the sandbox used more memory or disk than a trial may"
+    ),
     ExitStatus("VerifierError", Worth.SCORED, "the verifier gave no usable reward after the agent acted"),
     ExitStatus("SandboxUnavailable", Worth.DISCARDED, "the sandbox could not be built, started or set up"),
     ExitStatus("TaskBroken", Worth.DISCARDED, "the task folder is at fault"),
@@ -85,6 +88,9 @@ VERIFIER_FAULTS: Final[Mapping[str, str]] = MappingProxyType(
     )
 )
 """The verifier ran and gave nothing usable; what the agent left behind can be the reason, so they score 0."""
+
+RESOURCE_FAULTS: Final[Mapping[str, str]] = MappingProxyType(_table("ResourceLimitExceeded", "SandboxLimitExceeded"))
+"""The sandbox was ended for what ran in it: no verdict is asked for any more, so they score 0."""
 
 SANDBOX_FAULTS: Final[Mapping[str, str]] = MappingProxyType(
     _table(

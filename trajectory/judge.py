@@ -7,6 +7,7 @@ from trajectory.exit_status import (
     CANCELLATIONS,
     MODEL_ENDPOINT_FAULTS,
     POLICY_FAULTS,
+    RESOURCE_FAULTS,
     SANDBOX_FAULTS,
     TASK_FAULTS,
     VERIFIER_FAULTS,
@@ -75,6 +76,8 @@ def judge_trial(
         return discard(status) if worth_of(status, has_reward=True) is Worth.DISCARDED else score(number, status)
     if exception_type in POLICY_FAULTS:
         return score(number or 0.0, POLICY_FAULTS[exception_type])
+    if exception_type in RESOURCE_FAULTS:
+        return score(0.0, RESOURCE_FAULTS[exception_type])
     if exception_type in VERIFIER_FAULTS:
         return score(0.0, VERIFIER_FAULTS[exception_type])
     return discard("InfraError")

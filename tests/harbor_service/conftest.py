@@ -31,8 +31,9 @@ def model() -> Iterator[ModelStub]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, tasks_dir: Path) -> Iterator[AgentServerProcess]:
-    """Two trials at once, four seconds for an agent."""
+    """Two trials at once, four seconds for an agent, half a GiB for a trial."""
     folder = tmp_path_factory.mktemp("server")
-    process = AgentServerProcess(folder, tasks_dir, "--max-concurrent", "2", "--agent-timeout", "4")
+    small = ("--environment-option", 'limits={"total_memory_mb": 512}')
+    process = AgentServerProcess(folder, tasks_dir, "--max-concurrent", "2", "--agent-timeout", "4", *small)
     yield process
     process.close()

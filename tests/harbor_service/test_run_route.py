@@ -71,6 +71,14 @@ def test_agent_timeout_is_scored(server: AgentServerProcess, model: ModelStub) -
     assert (reply["reward"], reply["exit_status"]) == (1.0, "TimeLimitExceeded")
 
 
+def test_a_memory_bomb_is_scored_zero_by_name(server: AgentServerProcess, model: ModelStub) -> None:
+    bomb = "for i in 1 2 3 4; do (x=$(head -c 300M /dev/zero | tr '\\0' a); sleep 9) & done; mkdir target; wait"
+    model.answer = lambda body: bash(bomb)
+    reply = run(server, model)
+    assert (reply["reward"], reply["exit_status"]) == (0.0, "ResourceLimitExceeded"), reply
+    assert "total_memory_mb is 512" in reply["eval_report"]["error"]["message"]
+
+
 def test_broken_verifier_scores_zero(server: AgentServerProcess, model: ModelStub) -> None:
     reply = run(server, model, "broken-verifier")
     assert (reply["reward"], reply["exit_status"]) == (0.0, "VerifierError")

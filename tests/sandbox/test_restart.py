@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from sandbox.limits import Limits
 from sandbox.trial import Sandbox
 
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/root"}
@@ -79,3 +82,35 @@ async def test_shared_memory_and_queues_do_not_cross(box: Sandbox) -> None:
     await box.run("ipcmk -M 1000; ipcmk -Q", env=ENV)
     await box.restart()
     assert "0x" not in (await box.run("ipcs", env=ENV)).stdout
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "echo > $D",
+        "ln -s /proc/self/root/usr $D",
+        "mkdir -p $D/deep; ln -s / $D/deep/data; ln -s /none $D/deep/file",
+        "mkdir -p $D/deep/file; echo > $D/deep/data; chmod 000 $D/deep $D",
+    ],
+)
+async def test_further_paths_of_this_machine_come_back(attack: str, base_dir: Path) -> None:
+    given = Path(tempfile.mkdtemp(prefix="given-"))
+    try:
+        (given / "deep" / "data").mkdir(parents=True)
+        (given / "deep" / "data" / "a").write_text("a\n")
+        (given / "deep" / "file").write_text("b\n")
+        given.chmod(0o755)
+        shown = [str(given / "deep" / "data"), str(given / "deep" / "file")]
+        sandbox = Sandbox(Limits(), base_dir, shown)
+        await sandbox.start()
+        try:
+            read = f"cat {shown[0]}/a {shown[1]}; stat -c %a /tmp"
+            assert (await sandbox.run(read, env=ENV)).stdout == "a\nb\n1777\n"
+            await sandbox.run(f"D={given}; mv $D /tmp/old; {attack}", env=ENV)
+            await sandbox.restart()
+            assert (await sandbox.run(read, env=ENV)).stdout == "a\nb\n1777\n"
+            assert (await sandbox.run(f"echo > {shown[0]}/x || echo > {shown[1]}", env=ENV)).return_code != 0
+        finally:
+            await sandbox.close()
+    finally:
+        shutil.rmtree(given)

@@ -63,6 +63,12 @@ def test_a_policy_fault_keeps_the_verifiers_reward_else_zero(
     assert (outcome.reward, outcome.exit_status) == (worth, status)
 
 
+@pytest.mark.parametrize("reward", [1.0, None])
+def test_a_trial_ended_for_its_use_of_memory_or_disk_is_scored_zero(reward: float | None) -> None:
+    outcome = judge_trial(reward=reward, exception_type="SandboxLimitExceeded", **ACTED)
+    assert (outcome.reward, outcome.exit_status) == (0.0, "ResourceLimitExceeded")
+
+
 @pytest.mark.parametrize(
     "exception",
     ["RewardFileNotFoundError", "RewardFileEmptyError", "VerifierOutputParseError", "VerifierTimeoutError"],
