@@ -50,6 +50,7 @@ def test_call_with_the_token_is_served_and_shown(guarded: AgentServerProcess, mo
     page = httpx.get(f"http://127.0.0.1:{port}/")
     assert page.status_code == 200
     assert "mkdir-1" in page.text and "CommandSucceeded" in page.text
+    assert httpx.get(f"http://127.0.0.1:{port}/", headers={"Host": "evil.example"}).status_code == 400
     del guarded.client.headers["Authorization"]
 
 
