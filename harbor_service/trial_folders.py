@@ -1,5 +1,6 @@
 """The folders of trials below --trials-dir: their names, whose they are, and when they go."""
 
+import contextlib
 import json
 import logging
 import os
@@ -54,10 +55,9 @@ class TrialFolders:
 
     def ended(self, name: str) -> None:
         """The trial is over; its folder's age counts from now."""
-        try:
+        # A folder that could not be made, or was removed by hand, has no age.
+        with contextlib.suppress(OSError):
             os.utime(self.root / name / MARKER)
-        except FileNotFoundError:
-            pass
         self._running.discard(name)
 
     def prune(self, now: float) -> list[str]:

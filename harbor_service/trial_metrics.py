@@ -12,7 +12,7 @@ from trajectory.outcome import finite_number
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 _SECONDS: Final = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)
-_REWARDS: Final = (-1, 0, 0.25, 0.5, 0.75, 1)
+_REWARDS: Final = (0, 0.25, 0.5, 0.75, 1)  # with one below 0 the client library would leave out the sum
 # Agents name their own endings; one time series for each name that a policy could think of would have no end.
 _OTHER: Final = "other"
 

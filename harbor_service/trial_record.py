@@ -66,9 +66,9 @@ def _logged(text: str) -> list[Message]:
     found: list[Message] = []
     for line in text.splitlines():
         value = _json(line)
-        if isinstance(value, dict):
-            message = cast("dict[str, Any]", value)
-            found.append(Message(str(message.get("role")), _cut(str(message.get("content")))))
+        role, content = _get(value, "role"), _get(value, "content")
+        if isinstance(role, str) and isinstance(content, str):
+            found.append(Message(role, _cut(content)))
     return found
 
 
