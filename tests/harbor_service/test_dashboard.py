@@ -2,6 +2,7 @@
 
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ TOML = 'schema_version = "1.2"\n[verifier]\ntimeout_sec = 20.0\n[environment]\na
 VERIFIER = (
     f'#!/bin/bash\necho "the verifier says {SCRIPT.replace(chr(34), "")}"\necho 0.5 > /logs/verifier/reward.txt\n'
 )
-PATIENCE = 15_000  # milliseconds: the machine may be busy
+PATIENCE = 60_000  # milliseconds: the machine may be busy
 expect.set_options(timeout=PATIENCE)
 
 
@@ -82,7 +83,13 @@ def check_nothing_ran(shown: Shown) -> None:
 
 
 def test_a_person_sees_trials_wait_run_and_end_and_what_they_did(shown: Shown, tmp_path: Path) -> None:
-    shown.model.answer = lambda body: Reply(f"Now: {SCRIPT} {KEY}\n```bash\necho '{TOKEN} <u>'\n```", delay=1.5)
+    seen = threading.Event()
+
+    def answer(body: dict[str, Any]) -> Reply:
+        seen.wait(PATIENCE / 1000)
+        return Reply(f"Now: {SCRIPT} {KEY}\n```bash\necho '{TOKEN} <u>'\n```")
+
+    shown.model.answer = answer
     page = shown.page
     page.goto(shown.url)
     expect(page.locator("h1")).to_have_text("Agent server")
@@ -92,6 +99,7 @@ def test_a_person_sees_trials_wait_run_and_end_and_what_they_did(shown: Shown, t
         # The page comes again by itself: nothing is clicked until the results are there.
         expect(page.locator("#running tr:nth-child(2) td:nth-child(4)")).to_have_text(re.compile(r"[\d.]+"))
         expect(page.locator("#queued tr")).to_have_count(2)
+        seen.set()
         assert [job.result()["exit_status"] for job in jobs] == ["TurnLimitExceeded"] * 2
     expect(page.locator("#results tr")).to_have_count(3)
     row = page.locator("#results tr", has_text=TASK)
@@ -118,15 +126,23 @@ def test_a_person_sees_trials_wait_run_and_end_and_what_they_did(shown: Shown, t
 
 
 def test_a_running_trial_can_be_read_while_it_runs(shown: Shown) -> None:
-    shown.model.answer = lambda body: Reply(
-        "```bash\necho first\n```", delay=0.5 if len(shown.model.requests) < 2 else 8
-    )
+    seen = threading.Event()
+
+    def answer(body: dict[str, Any]) -> Reply:
+        if len(shown.model.requests) > 1:
+            seen.wait(PATIENCE / 1000)
+        return Reply("```bash\necho first\n```")
+
+    shown.model.answer = answer
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(run, shown, "mkdir-1")
         page = shown.page
         page.goto(shown.url)
         page.locator("#running a").click()
+        expect(page.locator("#facts")).to_contain_text("running")
         expect(page.locator(".command pre").first).to_have_text("Exit code 0. Output:\nfirst\n")
+        seen.set()
+        expect(page.locator("#facts")).to_contain_text("ended")
         assert job.result()["reward"] == 0.5
 
 
