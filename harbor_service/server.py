@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import time
@@ -86,6 +87,7 @@ async def serve(settings: Settings) -> int:
         setup_timeout=settings.setup_timeout,
         agent_options=settings.agent_options,
     )
+    _raise_file_limit()
     listener = _listen(settings.host, settings.port, "--port")
     port = listener.getsockname()[1]
     warn_when_open(settings)
@@ -169,6 +171,12 @@ async def _prune(folders: TrialFolders) -> None:
             if removed:
                 _logger.info("removed %d old trial folders below %s", len(removed), folders.root)
         await asyncio.sleep(_PRUNE_EVERY_SECONDS)
+
+
+def _raise_file_limit() -> None:
+    """Each waiting trial holds a connection and each running one some pipes; the usual 1024 would be too few."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _listen(host: str, port: int, flag: str) -> socket.socket:

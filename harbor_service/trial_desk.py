@@ -120,7 +120,7 @@ class TrialDesk:
             self.cancel(entry, "the request was cancelled")
             await asyncio.wait({task})
             raise
-        return _aborted(entry) if task.cancelled() else task.result()
+        return _ending(entry, task)
 
     def cancel(self, entry: Entry, reason: str) -> bool:
         """End one trial; False if it has ended or is being ended. A second cancel would cut its clean-up short."""
@@ -175,7 +175,7 @@ class TrialDesk:
         if not task.cancelled() and (error := task.exception()) is not None:
             _logger.error("%s: the server failed", entry.instance_id, exc_info=error)
             return
-        outcome = entry.outcome = _aborted(entry) if task.cancelled() else task.result()
+        outcome = entry.outcome = _ending(entry, task)
         self.results.append(entry)
         self._on_end(entry)
         _logger.info(
@@ -189,8 +189,11 @@ class TrialDesk:
         )
 
 
-def _aborted(entry: Entry) -> Outcome:
-    return discarded("Aborted", reason=entry.cancelled or "cancelled")
+def _ending(entry: Entry, task: asyncio.Task[Outcome]) -> Outcome:
+    """The outcome of a task that is done. What fails while a cancelled trial is cleaned up is not its ending."""
+    if task.cancelled() or entry.cancelled is not None:
+        return discarded("Aborted", reason=entry.cancelled or "cancelled")
+    return task.result()
 
 
 def _task(entry: Entry) -> asyncio.Task[Outcome]:

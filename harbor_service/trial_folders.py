@@ -37,7 +37,7 @@ class TrialFolders:
         self._keep_bytes = keep_bytes
         self._me = {"pid": os.getpid(), "start": process_start(os.getpid())}
         self._running: set[str] = set()
-        self._sizes: dict[str, tuple[float, int]] = {}
+        self._known: dict[str, _Ended] = {}
         self._stuck: set[str] = set()
 
     def new_name(self, task: str) -> str:
@@ -74,23 +74,17 @@ class TrialFolders:
         return removed
 
     def _ended(self) -> list[_Ended]:
-        found: list[_Ended] = []
-        sizes: dict[str, tuple[float, int]] = {}
         with os.scandir(self.root) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for name in names:
+            names = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+        # Looked into once: a run of days leaves a hundred thousand folders, and they do not change any more.
+        self._known = {name: folder for name, folder in self._known.items() if name in names}
+        for name in names - self._known.keys() - self._running:
             folder = self.root / name
-            if name in self._running or not self._is_ours(folder):
+            if not self._is_ours(folder):
                 continue
-            try:
-                ended_at = (folder / MARKER).lstat().st_mtime
-            except OSError:  # removed by another server in this moment
-                continue
-            known = self._sizes.get(name)
-            sizes[name] = known if known is not None and known[0] == ended_at else (ended_at, _size(folder))
-            found.append(_Ended(folder, *sizes[name]))
-        self._sizes = sizes
-        return found
+            with contextlib.suppress(OSError):  # removed by another server in this moment
+                self._known[name] = _Ended(folder, (folder / MARKER).lstat().st_mtime, _size(folder))
+        return list(self._known.values())
 
     def _is_ours(self, folder: Path) -> bool:
         marker = folder / MARKER

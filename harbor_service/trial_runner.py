@@ -22,7 +22,7 @@ from harbor_service.task_store import TaskStore, TaskSummary
 from harbor_service.trial_folders import TrialFolders
 from harbor_service.verdict import verdict
 from trajectory.judge import judge_trial
-from trajectory.outcome import Outcome
+from trajectory.outcome import Outcome, discarded
 
 _logger = logging.getLogger(__name__)
 
@@ -67,6 +67,9 @@ class TrialRunner:
         created = False
         try:
             self.folders.claim(trial_name)
+        except OSError as error:  # no fault of the task's, as Harbor's own would look
+            return discarded("SandboxUnavailable", reason=f"no folder for the trial: {error}")
+        try:
             trial = await Trial.create(config)
             created = True
             trial.add_hook(TrialEvent.VERIFICATION_START, _fresh_processes(trial))

@@ -9,18 +9,23 @@ from typing import Any
 from harbor.models.trial.error_policy import ERROR_POLICIES
 from pydantic import TypeAdapter
 
-# Where the names of the exit status table come from.
-_MODULES = (
-    "harbor.agents.installed.base",
-    "harbor.environments.base",
-    "harbor.trial.errors",
-    "harbor.verifier.verifier",
-    "harbor_service.model_client",
-    "sandbox.bubblewrap",
-    "sandbox.dockerfile",
-    "litellm.exceptions",
-    "openai",
-    "builtins",
+# Where the names of the exit status table come from. Imported with the server, not while trials' clocks run.
+_MODULES = tuple(
+    map(
+        importlib.import_module,
+        (
+            "harbor.agents.installed.base",
+            "harbor.environments.base",
+            "harbor.trial.errors",
+            "harbor.verifier.verifier",
+            "harbor_service.model_client",
+            "sandbox.bubblewrap",
+            "sandbox.dockerfile",
+            "litellm.exceptions",
+            "openai",
+            "builtins",
+        ),
+    )
 )
 _BY_DOING: dict[str, Callable[[], Any]] = {
     "FileNotFoundError": lambda: Path("/nowhere").read_text(),
@@ -39,7 +44,7 @@ def raise_planted(name: str) -> None:
     if name in _BY_DOING:
         _BY_DOING[name]()
     for module in _MODULES:
-        found: object = getattr(importlib.import_module(module), name, None)
+        found: object = getattr(module, name, None)
         if isinstance(found, type) and issubclass(found, Exception):
             raise _plain(name, found)
     if name in ERROR_POLICIES:  # a name that Harbor keeps for results on disk
