@@ -1,5 +1,6 @@
 """A Harbor environment of our own: the real local sandbox, which fails where its task's folder says."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ PLANTED = "# planted"
 
 
 class FaultyEnvironment(LocalEnvironment):
-    """`fault.json` in the task's folder: `{"create" | "start" | "command" | "upload" | "download": error name}`.
+    """`fault.json` in the task's folder holds `{place: error name}`.
 
-    `command` lets a command that holds PLANTED run and then raises; `upload` and `download` are the verifier's.
+    Places: `create`, `start`, `upload` and `download` (the verifier's), `command` (one that holds PLANTED runs and then
+    raises), `stop` (whatever the name, it never ends).
     """
 
     def __init__(self, environment_dir: Path, *args: Any, **kwargs: Any) -> None:
@@ -51,6 +53,11 @@ class FaultyEnvironment(LocalEnvironment):
         if source_dir == "/logs/verifier":
             self._fail("download")
         await super().download_dir(source_dir, target_dir)
+
+    async def stop(self, delete: bool) -> None:
+        if "stop" in self._faults:
+            await asyncio.sleep(3600)
+        await super().stop(delete)
 
     def _fail(self, where: str) -> None:
         if where in self._faults:
