@@ -14,10 +14,8 @@ import pytest
 
 import swe_agent_function
 from sandbox.leftovers import remove_leftovers
-from tests.harbor_service.failures.faulty_environment import FAULT
 from tests.harbor_service.harbor_model_stub import ModelStub, Reply, bash
-from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
-from tests.harbor_service.test_failure_table import ENVIRONMENT
+from tests.harbor_service.harbor_server_process import AgentServerProcess
 from tests.harbor_service.test_trial_ends_from_outside import sandboxed, wait_for
 
 LONG = {"agent_options": {"command_timeout": 600}}
@@ -158,14 +156,15 @@ def test_the_drain_ends_with_its_time_or_with_a_second_sigterm(
     server.close()
 
 
-def test_a_clean_up_that_hangs_does_not_keep_the_server(tmp_path: Path, model: ModelStub, base_dir: Path) -> None:
-    write_task(tmp_path / "tasks", "stuck")
-    (tmp_path / "tasks" / "stuck" / FAULT).write_text('{"stop": "hang"}')
+def test_a_clean_up_that_hangs_does_not_keep_the_server(
+    tmp_path: Path, tasks_dir: Path, model: ModelStub, base_dir: Path
+) -> None:
     model.answer = lambda body: bash("sleep 1123")
-    flags = ("--environment", ENVIRONMENT, "--shutdown-grace", "1", *sandbox_option(base_dir))
-    server = AgentServerProcess(tmp_path, tmp_path / "tasks", *flags)
+    environment = "tests.harbor_service.failures.hanging_environment:HangingEnvironment"
+    flags = ("--environment", environment, "--shutdown-grace", "1", *sandbox_option(base_dir))
+    server = AgentServerProcess(tmp_path, tasks_dir, *flags)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(server.run, "stuck", model.base_url, **LONG)
+        pool.submit(server.run, "mkdir-1", model.base_url, **LONG)
         assert wait_for(lambda: sandboxed("sleep 1123"), 20)
         assert server.terminate() == 0
     assert "1 trials did not end in time" in server.log

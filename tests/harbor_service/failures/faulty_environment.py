@@ -1,6 +1,5 @@
 """A Harbor environment of our own: the real local sandbox, which fails where its task's folder says."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ class FaultyEnvironment(LocalEnvironment):
     """`fault.json` in the task's folder holds `{place: error name}`.
 
     Places: `create`, `start`, `upload` and `download` (the verifier's), `command` (one that holds PLANTED runs and then
-    raises), `stop` (whatever the name, it never ends).
+    raises).
     """
 
     def __init__(self, environment_dir: Path, *args: Any, **kwargs: Any) -> None:
@@ -53,11 +52,6 @@ class FaultyEnvironment(LocalEnvironment):
         if source_dir == "/logs/verifier":
             self._fail("download")
         await super().download_dir(source_dir, target_dir)
-
-    async def stop(self, delete: bool) -> None:
-        if "stop" in self._faults:
-            await asyncio.sleep(3600)
-        await super().stop(delete)
 
     def _fail(self, where: str) -> None:
         if where in self._faults:
