@@ -35,6 +35,7 @@ _logger = logging.getLogger(__name__)
 # Longer than any client keeps an idle connection: a server that closes first loses a request now and then.
 _KEEP_ALIVE_SECONDS = 120
 _PRUNE_EVERY_SECONDS = 60.0
+_OPEN_FILES = 65_536
 
 
 class _Server(uvicorn.Server):
@@ -175,8 +176,9 @@ async def _prune(folders: TrialFolders) -> None:
 
 def _raise_file_limit() -> None:
     """Each waiting trial holds a connection and each running one some pipes; the usual 1024 would be too few."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Not more: sandboxes inherit it, and programs that close every possible descriptor would take seconds for 2**30.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, min(most, _OPEN_FILES)), most))
 
 
 def _listen(host: str, port: int, flag: str) -> socket.socket:
