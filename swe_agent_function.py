@@ -7,7 +7,8 @@ Environment, read at every call:
   AGENT_SERVER_URL              root of the agent server (else SWE_AGENT_URL, else http://localhost:11000)
   AGENT_MODEL_NAME              name of the served model (else SWE_AGENT_MODEL_NAME, else "model")
   AGENT_SERVER_TOKEN_FILE       file with the bearer token of the agent server
-  AGENT_SERVER_WAIT             seconds to wait for a server that cannot be reached before a trial starts (600)
+  AGENT_SERVER_WAIT             seconds to wait, before a trial starts, for a server that cannot be reached, has a
+                                full queue (429) or is being restarted (600)
   AGENT_TRIAL_TIMEOUT           seconds after which a started trial is given up (7200)
   AGENT_SERVER_MAX_CONNECTIONS  most trials at a time from this process (no cap)
   SANDBOX_AUTO_STOP_MINUTES     minutes after which a provider stops an idle sandbox (the server's own)
@@ -130,29 +131,63 @@ async def _run(base_url: str, sampling_params: Mapping[str, Any], metadata: Mapp
 
 async def _post(url: str, content: bytes, headers: dict[str, str], metadata: Mapping[str, Any]) -> Outcome:
     timeout = _seconds("AGENT_TRIAL_TIMEOUT", DEFAULT_TRIAL_TIMEOUT)
-    deadline = time.monotonic() + _seconds("AGENT_SERVER_WAIT", DEFAULT_WAIT, least=0.0)
+    wait = _seconds("AGENT_SERVER_WAIT", DEFAULT_WAIT, least=0.0)
+    deadline = math.inf
     pause = FIRST_RETRY
     while True:
+        least = 0.0
         try:
             async with asyncio.timeout(timeout):
                 response = await _client().post(url, content=content, headers=headers)
-            return _outcome_of(response, metadata)
+            outcome = _outcome_of(response, metadata)
+            if not _never_started(response):
+                return outcome
+            cause, least = f"HTTP {response.status_code}", _retry_after(response)
         except TimeoutError:
             return _lost("ServerTimeout", f"no answer within AGENT_TRIAL_TIMEOUT, {timeout:g} s", metadata)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            # Only a connection that never stood is tried again: no trial can have started.
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return _lost("ServerUnreachable", f"{_shown(url)}: {_cause(error)}", metadata)
-            _notice_waiting(url, error, left)
-            # Spread out, so that all trajectories of a step do not knock at the same moment.
-            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
-            pause = min(pause * 2, LONGEST_RETRY)
+            cause = _cause(error)
+            outcome = discarded("ServerUnreachable", reason=f"{_shown(url)}: {cause}")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _lost("ServerUnreachable", f"{_shown(url)}: {_cause(error)}", metadata)
+        # Only what says that no trial can have started is tried again: a connection that never stood, a full queue.
+        now = time.monotonic()
+        deadline = min(deadline, now + wait)
+        left = deadline - now
+        if left <= 0:
+            return _lost(outcome.exit_status, str(outcome.eval_report["reason"]), metadata)
+        _notice_waiting(url, cause, left)
+        # Spread out, so that all trajectories of a step do not knock at the same moment.
+        await asyncio.sleep(min(left, max(pause, least) * random.uniform(0.5, 1.5)))
+        pause = min(pause * 2, LONGEST_RETRY)
+
+
+def _never_started(response: httpx.Response) -> bool:
+    """Whether the server says that this call started no trial: its queue is full, or it is being restarted.
+
+    A 503 of a gateway does not say so: a trial may be running behind it.
+    """
+    if response.status_code == 429:
+        return True
+    if response.status_code != 503:
+        return False
+    try:
+        reply: object = json.loads(response.content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(reply, dict) and cast(dict[str, object], reply).get("started") is False
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Seconds the server asks to wait, at most LONGEST_RETRY; 0 where it does not say."""
+    raw = response.headers.get("Retry-After", "")
+    return min(float(raw), LONGEST_RETRY) if raw.isascii() and raw.isdigit() else 0.0
 
 
 def _outcome_of(response: httpx.Response, metadata: Mapping[str, Any]) -> Outcome:
+    if _never_started(response):
+        status = "RequestRejected" if response.status_code == 429 else "ServerUnreachable"
+        return discarded(status, reason=f"HTTP {response.status_code}: {response.text[:200]}")
     if response.status_code in (502, 503, 504):
         return _lost("ServerUnreachable", f"HTTP {response.status_code}: {response.text[:200]}", metadata)
     if not response.is_success:
@@ -324,13 +359,13 @@ def _warn_once(message: str) -> None:
         logger.warning("%s", message)
 
 
-def _notice_waiting(url: str, error: Exception, left: float) -> None:
+def _notice_waiting(url: str, cause: str, left: float) -> None:
     """One line a minute for the whole process, not one per trajectory."""
     global _last_waiting_notice
     now = time.monotonic()
     if now - _last_waiting_notice >= WAITING_NOTICE_EVERY:
         _last_waiting_notice = now
-        logger.warning("waiting up to %.0f s for the agent server at %s: %s", left, _shown(url), _cause(error))
+        logger.warning("waiting up to %.0f s for the agent server at %s: %s", left, _shown(url), cause)
 
 
 def _cause(error: Exception) -> str:

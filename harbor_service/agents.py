@@ -27,6 +27,11 @@ def agent_config(
     }
     if request.agent_name in MODEL_FREE:
         return AgentConfig(name=request.agent_name, **common)
+    if ":" in request.agent_name:
+        kwargs = dict(request.agent_options or {})
+        return AgentConfig(
+            import_path=request.agent_name, model_name=request.model or "openai/model", kwargs=kwargs, **common
+        )
     if request.base_url is None:
         raise BadAgentOptions(f"agent {request.agent_name} needs base_url, the address of its model")
     options = {**defaults, **(request.agent_options or {})}

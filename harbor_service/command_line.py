@@ -33,9 +33,13 @@ def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ)
         unsafe_no_sandbox=flags.unsafe_no_sandbox,
         agent_options=_agent_options(flags.agent_options),
         max_concurrent=flags.max_concurrent,
+        max_queued=flags.max_queued,
         agent_timeout=flags.agent_timeout,
         setup_timeout=flags.setup_timeout,
+        drain_seconds=flags.drain_seconds,
         shutdown_grace=flags.shutdown_grace,
+        keep_trials_hours=flags.keep_trials_hours,
+        keep_trials_gb=flags.keep_trials_gb,
         token=_secret_file("--token-file", flags.token_file or environ.get("AGENT_SERVER_TOKEN_FILE")),
         admin_secret=environ.get("HARBOR_ADMIN_SECRET")
         or _secret_file("HARBOR_ADMIN_SECRET_FILE", environ.get("HARBOR_ADMIN_SECRET_FILE")),
@@ -56,11 +60,30 @@ def _parser() -> argparse.ArgumentParser:
     add("--port", type=int, default=defaults.port, help="port, 0 for a free one (default: %(default)s)")
     add("--dashboard-port", type=int, default=0, help="page of trials on 127.0.0.1, 0 for none (default: 0)")
     add("--max-concurrent", type=int, default=defaults.max_concurrent, help="trials at once (default: %(default)s)")
+    add("--max-queued", type=int, default=defaults.max_queued, help="trials that may wait, beyond: 429 (%(default)s)")
     add("--agent-timeout", type=float, default=defaults.agent_timeout, help="seconds of an agent (%(default)s)")
     add("--setup-timeout", type=float, default=defaults.setup_timeout, help="seconds of its setup (%(default)s)")
+    add(
+        "--drain-seconds",
+        type=float,
+        default=defaults.drain_seconds,
+        help="seconds that SIGTERM leaves running trials; a second SIGTERM ends them at once (%(default)s)",
+    )
     add("--shutdown-grace", type=float, default=defaults.shutdown_grace, help="seconds to end trials (%(default)s)")
     add("--harbor-tasks-dir", help="task folders; default: HARBOR_TASKS_DIR")
     add("--trials-dir", default="trials", help="where trials leave their files (default: %(default)s)")
+    add(
+        "--keep-trials-hours",
+        type=float,
+        default=defaults.keep_trials_hours,
+        help="trial folders older than this are removed, inf for never (default: %(default)s)",
+    )
+    add(
+        "--keep-trials-gb",
+        type=float,
+        default=defaults.keep_trials_gb,
+        help="beyond this in all the oldest are removed, inf for never (default: %(default)s)",
+    )
     kinds = ", ".join((LOCAL, *PROVIDERS))
     add("--environment", default=defaults.environment, help=f"{kinds} or MODULE:CLASS (default: %(default)s)")
     add("--environment-option", action="append", default=[], metavar="KEY=VALUE", help="passed to the environment")

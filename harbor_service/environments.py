@@ -34,7 +34,7 @@ def environment_config(name: str, options: Sequence[str] = (), *, unsafe: bool =
     Raises:
         BadEnvironment: an unknown name or an option without `=`.
     """
-    kwargs = dict(_option(text) for text in options)
+    kwargs = dict(environment_option(text) for text in options)
     if unsafe:
         if name != LOCAL:
             raise BadEnvironment(f"--unsafe-no-sandbox goes with --environment {LOCAL}, not with {name}")
@@ -74,27 +74,8 @@ def clear_leftovers(config: EnvironmentConfig) -> list[str]:
     return remove_leftovers(Path(base_dir) if base_dir else default())
 
 
-def with_lifetime(config: EnvironmentConfig, stop: int | None, delete: int | None) -> EnvironmentConfig:
-    """`config` with the minutes that a run asks for, where the provider has such limits and the server sets none."""
-    if config.type is not EnvironmentType.DAYTONA:
-        return config
-    asked = {"auto_stop_interval_mins": stop, "auto_delete_interval_mins": delete}
-    kwargs = {name: minutes for name, minutes in asked.items() if minutes is not None} | config.kwargs
-    return config.model_copy(update={"kwargs": kwargs})
-
-
-def sandbox_lifetime(name: str, options: Sequence[str] = ()) -> dict[str, int | None]:
-    """Minutes after which the provider stops an idle sandbox and deletes a stopped one; None: what the run asks for."""
-    if name != EnvironmentType.DAYTONA.value:
-        return {}
-    given = dict(_option(text) for text in options)
-    minutes = {what: given.get(f"auto_{what}_interval_mins") for what in ("stop", "delete")}
-    return {
-        f"sandbox_auto_{what}_minutes": value if isinstance(value, int) else None for what, value in minutes.items()
-    }
-
-
-def _option(text: str) -> tuple[str, Any]:
+def environment_option(text: str) -> tuple[str, Any]:
+    """Name and value of KEY=VALUE. Raises BadEnvironment."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise BadEnvironment(f"environment option {text!r} must be KEY=VALUE")

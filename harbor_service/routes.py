@@ -2,27 +2,39 @@
 
 import asyncio
 import math
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from harbor_service import __version__
 from harbor_service.access import Access
-from harbor_service.environments import sandbox_lifetime
 from harbor_service.probe import ProbeRequest, ProbeResult, is_local_caller, probe
 from harbor_service.run_request import FlushRequest, RunRequest, TasksRequest
+from harbor_service.sandbox_lifetime import fixed_lifetime
 from harbor_service.settings import Settings
 from harbor_service.shell_options import BadAgentOptions
-from harbor_service.trial_desk import DeskClosed, Entry, TrialDesk
+from harbor_service.trial_desk import DeskClosed, Entry, QueueFull, TrialDesk
+from harbor_service.trial_metrics import CONTENT_TYPE, TrialMetrics
 from harbor_service.trial_runner import TrialRunner
+
+_RETRY_SECONDS: Final = {429: "5", 503: "10"}
+
+
+class NotStarted(Exception):
+    """The call of /run started no trial and may be repeated: 429 while the queue is full, 503 while we end."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 class Routes:
-    """POST /run, POST /flush, POST /tasks, POST /probe, GET /health."""
+    """POST /run, POST /flush, POST /tasks, POST /probe, GET /health, GET /metrics."""
 
-    def __init__(self, settings: Settings, runner: TrialRunner, desk: TrialDesk) -> None:
+    def __init__(self, settings: Settings, runner: TrialRunner, desk: TrialDesk, metrics: TrialMetrics) -> None:
+        self._metrics = metrics
         self._settings = settings
         self._runner = runner
         self._desk = desk
@@ -41,15 +53,22 @@ class Routes:
                 body.instance_id,
                 body.agent_name,
                 body.owner,
-                lambda _: self._runner.run(folder, body, agent),
+                lambda entry: self._runner.run(folder, body, agent, entry.trial_name),
+                self._runner.folders.new_name(body.instance_id),
             )
+        except QueueFull as error:
+            self._metrics.refused("queue_full")
+            raise NotStarted(429, str(error)) from error
         except DeskClosed as error:
-            raise HTTPException(503, str(error)) from error
+            self._metrics.refused("closing")
+            raise NotStarted(503, str(error)) from error
         watch = asyncio.create_task(self._end_on_hang_up(entry, connection))
         try:
             outcome = await self._desk.outcome_of(entry)
         finally:
             watch.cancel()
+        if entry.started_at is None and self._desk.closed:
+            raise NotStarted(503, str(outcome.eval_report.get("reason")))
         metrics = {
             **outcome.agent_metrics,
             "queue_seconds": round(entry.queue_seconds, 4),
@@ -81,8 +100,7 @@ class Routes:
         """State and limits; times in seconds, `trial_timeout` is that of the longest task, null if it has no end."""
         tasks = await asyncio.to_thread(self._runner.tasks.summary)
         settings = self._settings
-        agent = settings.agent_timeout * tasks.steps
-        whole = tasks.build_seconds + settings.setup_timeout + agent + tasks.verifier_seconds
+        whole = self._runner.longest_trial(tasks)
         return {
             "status": "ok",
             "version": __version__,
@@ -94,8 +112,12 @@ class Routes:
             "trial_timeout": whole if math.isfinite(whole) else None,
             "tasks": tasks.count,
             "environment": settings.environment,
-            **sandbox_lifetime(settings.environment, settings.environment_options),
+            **fixed_lifetime(settings.environment, settings.environment_options),
         }
+
+    async def metrics(self) -> Response:
+        """Prometheus' text."""
+        return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _end_on_hang_up(self, entry: Entry, connection: Request) -> None:
         while (await connection.receive())["type"] != "http.disconnect":
@@ -103,16 +125,18 @@ class Routes:
         self._desk.cancel(entry, "the caller hung up")
 
 
-def make_app(settings: Settings, runner: TrialRunner, desk: TrialDesk) -> Any:
+def make_app(settings: Settings, runner: TrialRunner, desk: TrialDesk, metrics: TrialMetrics) -> Any:
     """The ASGI application."""
-    routes = Routes(settings, runner, desk)
+    routes = Routes(settings, runner, desk, metrics)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_api_route("/run", routes.run, methods=["POST"], response_model=None)
     app.add_api_route("/flush", routes.flush, methods=["POST"], response_model=None)
     app.add_api_route("/tasks", routes.tasks, methods=["POST"], response_model=None)
     app.add_api_route("/probe", routes.probe, methods=["POST"], response_model=None)
     app.add_api_route("/health", routes.health, methods=["GET"], response_model=None)
+    app.add_api_route("/metrics", routes.metrics, methods=["GET"], response_model=None)
     app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(NotStarted, _not_started)
     return Access(app, settings.token, settings.admin_secret)
 
 
@@ -123,3 +147,13 @@ async def _malformed(request: Request, error: Exception) -> JSONResponse:
         raise error
     problems = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
     return JSONResponse({"detail": "; ".join(problems)}, 422)
+
+
+async def _not_started(request: Request, error: Exception) -> JSONResponse:
+    del request
+    if not isinstance(error, NotStarted):
+        raise error
+    # `started` tells it from a gateway's 503, behind which a trial may be running.
+    return JSONResponse(
+        {"detail": str(error), "started": False}, error.status, {"Retry-After": _RETRY_SECONDS[error.status]}
+    )

@@ -30,8 +30,8 @@ class RunRequest(BaseModel):
     @field_validator("agent_name")
     @classmethod
     def _agent_is_known(cls, name: str) -> str:
-        if name not in AGENT_NAMES:
-            raise ValueError(f"unknown agent_name {name!r:.80}; known: {', '.join(AGENT_NAMES)}")
+        if name not in AGENT_NAMES and ":" not in name:
+            raise ValueError(f"unknown agent_name {name!r:.80}; known: {', '.join(AGENT_NAMES)}, or MODULE:CLASS")
         return name
 
     @field_validator("base_url")

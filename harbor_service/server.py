@@ -6,9 +6,11 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import socket
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +18,24 @@ import uvicorn
 
 from disk.atomic_file import atomic_file
 from harbor_service.access import is_loopback
+from harbor_service.dashboard import HOST as DASHBOARD_HOST
 from harbor_service.dashboard import make_dashboard
 from harbor_service.environments import environment_config
 from harbor_service.model_client import close_shared_client, shared_client
+from harbor_service.provider_keys import PROVIDER_KEYS
 from harbor_service.routes import make_app
 from harbor_service.settings import BadSetting, Settings
 from harbor_service.task_store import TaskStore
 from harbor_service.trial_desk import TrialDesk
+from harbor_service.trial_folders import TrialFolders
+from harbor_service.trial_metrics import TrialMetrics
 from harbor_service.trial_runner import TrialRunner
 
 _logger = logging.getLogger(__name__)
 # Longer than any client keeps an idle connection: a server that closes first loses a request now and then.
 _KEEP_ALIVE_SECONDS = 120
-_DASHBOARD_HOST = "127.0.0.1"
+_PRUNE_EVERY_SECONDS = 60.0
+_OPEN_FILES = 65_536
 
 
 class _Server(uvicorn.Server):
@@ -60,39 +67,53 @@ class _Server(uvicorn.Server):
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM, SIGINT or the end of the parent; exit code 0, or 130 after SIGINT.
 
+    SIGTERM leaves running trials the drain time; any further signal cuts short what is being waited for. A trial
+    whose clean-up does not end in the shutdown grace ends the process at once, from here.
+
     Raises:
         BadSetting: an address that cannot be bound, a folder that cannot be written, a parent that is gone.
     """
     trials_dir = _writable(settings.trials_dir)
-    desk = TrialDesk(settings.max_concurrent)
+    metrics = TrialMetrics()
+    desk = TrialDesk(settings.max_concurrent, settings.max_queued, metrics.ended)
+    metrics.bind(lambda: len(desk.running), lambda: len(desk.queued), desk.max_concurrent)
+    folders = TrialFolders(
+        trials_dir, keep_seconds=settings.keep_trials_hours * 3600, keep_bytes=settings.keep_trials_gb * 1e9
+    )
     runner = TrialRunner(
         tasks=TaskStore(settings.harbor_tasks_dir),
         environment=environment_config(
             settings.environment, settings.environment_options, unsafe=settings.unsafe_no_sandbox
         ),
-        trials_dir=trials_dir,
+        folders=folders,
         agent_timeout=settings.agent_timeout,
         setup_timeout=settings.setup_timeout,
         agent_options=settings.agent_options,
     )
+    _raise_file_limit()
     listener = _listen(settings.host, settings.port, "--port")
     port = listener.getsockname()[1]
     warn_when_open(settings)
 
     shared_client()  # made here, or the first trial would wait for the certificate store
 
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     codes: list[int] = []
+    drain_seconds = settings.drain_seconds
 
-    def end(code: int, reason: str) -> None:
-        if not codes:
-            _logger.warning("ending: %s", reason)
+    def end(code: int, reason: str, drains: bool) -> None:
+        nonlocal drain_seconds
+        if codes:
+            hurry.set()
+        else:
+            drain_seconds = drain_seconds if drains else 0.0
+            _logger.warning("ending: %s, running trials get %g s", reason, drain_seconds)
         codes.append(code)
         stop.set()
 
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, end, 0, "SIGTERM")
-    loop.add_signal_handler(signal.SIGINT, end, 130, "SIGINT")
+    loop.add_signal_handler(signal.SIGTERM, end, 0, "SIGTERM", True)
+    loop.add_signal_handler(signal.SIGINT, end, 130, "SIGINT", False)
 
     def started() -> None:
         _logger.info("listening on %s:%d, tasks in %s", settings.host, port, settings.harbor_tasks_dir)
@@ -100,28 +121,66 @@ async def serve(settings: Settings) -> int:
             with atomic_file(settings.ready_file) as file:
                 file.write(json.dumps({"host": settings.host, "port": port, "pid": os.getpid()}).encode())
 
-    servers = [(_Server(make_app(settings, runner, desk), started), listener)]
+    servers = [(_Server(make_app(settings, runner, desk, metrics), started), listener)]
     if settings.dashboard_port:
-        page = _listen(_DASHBOARD_HOST, settings.dashboard_port, "--dashboard-port")
-        servers.append((_Server(make_dashboard(desk), lambda: None), page))
-        _logger.info("dashboard on http://%s:%d/", _DASHBOARD_HOST, settings.dashboard_port)
+        known = (settings.token, settings.admin_secret, *map(os.environ.get, PROVIDER_KEYS))
+        secrets = [secret for secret in known if secret]
+        page = _listen(DASHBOARD_HOST, settings.dashboard_port, "--dashboard-port")
+        servers.append((_Server(make_dashboard(desk, trials_dir, secrets), lambda: None), page))
+        _logger.info("dashboard on http://%s:%d/", DASHBOARD_HOST, settings.dashboard_port)
 
     # Harbor's modules are half a million objects that never die: walking them again and again cost 8% of a trial.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
-    with _parent_watched(settings.parent_pid, lambda: end(0, "the parent process is gone")):
+    with _parent_watched(settings.parent_pid, lambda: end(0, "the parent process is gone", False)):
+        pruning = asyncio.create_task(_prune(folders))
         serving = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in servers]
         await stop.wait()
-        left = await desk.close("the server is shutting down", settings.shutdown_grace)
-        if left:
-            _logger.error("%d trials did not end in %s s; their sandboxes die with us", left, settings.shutdown_grace)
+        closing = "the server is shutting down"
+        if drain_seconds:
+            await _unless(hurry, desk.drain(closing, drain_seconds))
+            hurry.clear()
+        await _unless(hurry, desk.close(closing, settings.shutdown_grace))
+        pruning.cancel()
         for server, _ in servers:
             server.should_exit = True
         await asyncio.gather(*serving)
+    if left := len(desk.running):
+        # Waiting for their tasks, as asyncio would, could take for ever.
+        _logger.error("%d trials did not end in time; local sandboxes end with this process", left)
+        logging.shutdown()
+        os._exit(codes[0])
     await close_shared_client()
     return codes[0]
+
+
+async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, Any]) -> None:
+    """Wait for `work`, but not beyond `event`."""
+    tasks = [asyncio.ensure_future(work), asyncio.ensure_future(event.wait())]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+async def _prune(folders: TrialFolders) -> None:
+    while True:
+        try:
+            removed = await asyncio.to_thread(folders.prune, time.time())
+        except OSError as error:
+            _logger.warning("old trial folders are not removed: %s", error)
+        else:
+            if removed:
+                _logger.info("removed %d old trial folders below %s", len(removed), folders.root)
+        await asyncio.sleep(_PRUNE_EVERY_SECONDS)
+
+
+def _raise_file_limit() -> None:
+    """Each waiting trial holds a connection and each running one some pipes; the usual 1024 would be too few."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Not more: sandboxes inherit it, and programs that close every possible descriptor would take seconds for 2**30.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, min(most, _OPEN_FILES)), most))
 
 
 def _listen(host: str, port: int, flag: str) -> socket.socket:

@@ -29,9 +29,15 @@ class Settings:
 
     # How much and how long
     max_concurrent: int = 8  # trials
+    max_queued: int = 4096  # trials waiting for a slot; each holds a connection
     agent_timeout: float = 1800.0  # seconds
     setup_timeout: float = 360.0  # seconds
+    drain_seconds: float = 0.0  # seconds that SIGTERM leaves running trials to finish
     shutdown_grace: float = 10.0  # seconds
+
+    # What stays on disk
+    keep_trials_hours: float = 72.0  # hours after a trial's end
+    keep_trials_gb: float = 20.0  # 1e9 bytes of all ended trials together
 
     # Who may call
     token: str | None = field(default=None, repr=False)
@@ -50,6 +56,11 @@ class Settings:
             f"--dashboard-port and --port are both {self.port}; give the dashboard its own",
         )
         _require(self.max_concurrent >= 1, f"--max-concurrent must be at least 1, not {self.max_concurrent}")
+        _require(self.max_queued >= 0, f"--max-queued must be at least 0, not {self.max_queued}")
+        for name in ("drain_seconds", "keep_trials_hours", "keep_trials_gb"):
+            value = getattr(self, name)
+            _require(value >= 0, f"--{_flag(name)} must be at least 0, not {value}")
+        _require(math.isfinite(self.drain_seconds), "--drain-seconds must be a number of seconds, not infinite")
         for name in ("agent_timeout", "setup_timeout", "shutdown_grace"):
             value = getattr(self, name)
             _require(math.isfinite(value) and value > 0, f"--{_flag(name)} must be more than 0 seconds, not {value}")

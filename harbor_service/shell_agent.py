@@ -20,6 +20,7 @@ from harbor_service.model_client import (
 )
 from harbor_service.shell_options import ShellOptions
 from harbor_service.shell_prompt import FORMAT_REMINDER
+from harbor_service.trial_record import MessageLog
 
 _BLOCK = re.compile(r"```(?:bash|sh)?[ \t]*\n(.*?)\n?```", re.DOTALL)
 _TIMED_OUT = 124  # as coreutils' timeout
@@ -87,6 +88,9 @@ class ShellAgent(BaseAgent):
         if options.system_prompt:
             messages.append({"role": "system", "content": options.system_prompt})
         messages += [*options.example_turns, {"role": "user", "content": instruction}]
+        # Beside the agent's folder, not in it: that one is copied into the sandbox and back.
+        log = MessageLog(self.logs_dir.parent)
+        log.append(messages)
         context.n_input_tokens = context.n_output_tokens = 0
         metrics = context.metadata = {
             "exit_status": "TurnLimitExceeded",
@@ -101,6 +105,7 @@ class ShellAgent(BaseAgent):
         for turn in range(1, options.max_turns + 1):
             completion = await self._ask(messages, context, metrics)
             metrics["turns"] = turn
+            log.append([{"role": "assistant", "content": completion.text}])
             command = single_block(completion.text)
             if command is not None and command == options.submit_command:
                 metrics["exit_status"] = "Submitted"
@@ -110,6 +115,7 @@ class ShellAgent(BaseAgent):
                 observation = FORMAT_REMINDER
             else:
                 code, output = await self._execute(command, environment, metrics)
+                log.append([{"role": "command", "content": f"Exit code {code}. Output:\n{output}"}])
                 if code == 0 and options.end_on_success:
                     metrics["exit_status"] = "CommandSucceeded"
                     return

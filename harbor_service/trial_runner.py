@@ -16,12 +16,13 @@ from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
 from harbor_service.agents import agent_config
-from harbor_service.environments import with_lifetime
 from harbor_service.run_request import MODEL_FREE, RunRequest
-from harbor_service.task_store import TaskStore
+from harbor_service.sandbox_lifetime import with_lifetime
+from harbor_service.task_store import TaskStore, TaskSummary
+from harbor_service.trial_folders import TrialFolders
 from harbor_service.verdict import verdict
 from trajectory.judge import judge_trial
-from trajectory.outcome import Outcome
+from trajectory.outcome import Outcome, discarded
 
 _logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class TrialRunner:
 
     tasks: TaskStore
     environment: EnvironmentConfig
-    trials_dir: Path
+    folders: TrialFolders
     agent_timeout: float  # seconds
     setup_timeout: float  # seconds
     agent_options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # under the record's own
@@ -48,16 +49,26 @@ class TrialRunner:
         """Harbor's agent configuration. Raises BadAgentOptions."""
         return agent_config(request, self.agent_options, self.agent_timeout, self.setup_timeout)
 
-    async def run(self, folder: Path, request: RunRequest, agent: AgentConfig) -> Outcome:
-        """Run one trial in `folder`'s task and judge it; only cancellation is raised."""
+    def longest_trial(self, tasks: TaskSummary) -> float:
+        """Seconds that the longest trial may take, infinite where a task's limit is."""
+        return tasks.build_seconds + self.setup_timeout + self.agent_timeout * tasks.steps + tasks.verifier_seconds
+
+    async def run(self, folder: Path, request: RunRequest, agent: AgentConfig, trial_name: str) -> Outcome:
+        """Run one trial of the task in `folder` and judge it; only cancellation is raised."""
         stop, delete = request.sandbox_auto_stop_minutes, request.sandbox_auto_delete_minutes
+        longest = self.longest_trial(self.tasks.summary())
         config = TrialConfig(
             task=TaskConfig(path=folder),
-            trials_dir=self.trials_dir,
+            trial_name=trial_name,
+            trials_dir=self.folders.root,
             agent=agent,
-            environment=with_lifetime(self.environment, stop, delete),
+            environment=with_lifetime(self.environment, stop, delete, longest),
         )
         created = False
+        try:
+            self.folders.claim(trial_name)
+        except OSError as error:  # no fault of the task's, as Harbor's own would look
+            return discarded("SandboxUnavailable", reason=f"no folder for the trial: {error}")
         try:
             trial = await Trial.create(config)
             created = True
@@ -67,6 +78,8 @@ class TrialRunner:
         except Exception as error:  # agents, providers and hooks raise what they like; none may end the server
             _logger.warning("%s: %s", folder.name, error, exc_info=True)
             return await self._failed(folder, error, created)
+        finally:
+            self.folders.ended(trial_name)
         return verdict(result, uses_model=request.agent_name not in MODEL_FREE)
 
     async def _failed(self, folder: Path, error: Exception, created: bool) -> Outcome:

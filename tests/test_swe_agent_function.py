@@ -250,6 +250,42 @@ async def test_a_server_that_stays_away_is_a_discard_after_the_wait(monkeypatch:
     assert 0.5 < asyncio.get_running_loop().time() - begin < 3.0
 
 
+@pytest.mark.parametrize("refusal", [Answer("full", 429), Answer('{"detail": "ending", "started": false}', 503)])
+async def test_a_server_that_started_no_trial_is_asked_again(
+    server: AgentServerStub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refusal: Answer
+) -> None:
+    monkeypatch.setenv("AGENT_SERVER_WAIT", "20")
+    server.answer = lambda request: refusal if len(server.requests) < 3 else Answer()
+    assert (await run())["exit_status"] == "Submitted"
+    assert len(server.requests) == 3
+    assert sum("waiting up to" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status"),
+    [
+        (Answer("full", 429), "RequestRejected"),
+        (Answer('{"detail": "ending", "started": false}', 503), "ServerUnreachable"),
+    ],
+)
+async def test_a_server_that_goes_on_refusing_is_a_discard_after_the_wait(
+    server: AgentServerStub, monkeypatch: pytest.MonkeyPatch, refusal: Answer, status: str
+) -> None:
+    monkeypatch.setenv("AGENT_SERVER_WAIT", "0.6")
+    server.answer = lambda request: refusal
+    outcome = await run()
+    assert (outcome["exit_status"], outcome["discard"]) == (status, True)
+    assert outcome["eval_report"]["reason"].startswith(f"HTTP {refusal.status}: ")
+    assert len(server.requests) > 1
+
+
+async def test_a_gateways_503_is_not_asked_again(server: AgentServerStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_SERVER_WAIT", "20")
+    server.answer = lambda request: Answer('{"started": true}', 503)
+    assert (await run())["exit_status"] == "ServerUnreachable"
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("url", ["no-scheme", "ftp://127.0.0.1", "http://[::1", "http://127.0.0.1:99999999"])
 async def test_a_server_url_that_cannot_be_used_is_a_discard_at_once(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("AGENT_SERVER_URL", url)

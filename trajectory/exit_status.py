@@ -113,7 +113,6 @@ TASK_FAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "UnicodeDecodeError",
         "ValidationError",
         "TOMLDecodeError",
-        "UnsupportedDockerfileError",
     )
 )
 """Raised before the agent started, these name the task folder; later they are an error like any other."""

@@ -29,10 +29,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, tasks_dir: Path) -> Iterat
 
 
 @pytest.mark.parametrize("given", [None, "Bearer wrong", "t0ken", "Bearer s3cret"])
-@pytest.mark.parametrize("path", ["/run", "/tasks", "/health"])
+@pytest.mark.parametrize("path", ["/run", "/tasks", "/health", "/metrics"])
 def test_call_without_the_token_is_refused(guarded: AgentServerProcess, path: str, given: str | None) -> None:
     headers = {"Authorization": given} if given else {}
-    method = "GET" if path == "/health" else "POST"
+    method = "GET" if path in ("/health", "/metrics") else "POST"
     assert guarded.client.request(method, path, json={}, headers=headers).status_code == 401
 
 
@@ -50,6 +50,7 @@ def test_call_with_the_token_is_served_and_shown(guarded: AgentServerProcess, mo
     page = httpx.get(f"http://127.0.0.1:{port}/")
     assert page.status_code == 200
     assert "mkdir-1" in page.text and "CommandSucceeded" in page.text
+    assert httpx.get(f"http://127.0.0.1:{port}/", headers={"Host": "evil.example"}).status_code == 400
     del guarded.client.headers["Authorization"]
 
 

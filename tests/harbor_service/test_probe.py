@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from harbor_service.environments import environment_config, sandbox_lifetime, with_lifetime
 from tests.harbor_service.harbor_server_process import AgentServerProcess
 from tests.launcher.checks.free_ports import free_span
 from tests.launcher.checks.http_answers import http_answers
@@ -146,24 +145,3 @@ def test_without_a_token_a_caller_of_this_machine_may_probe_by_any_of_its_addres
 def test_health_names_the_environment(server: AgentServerProcess) -> None:
     assert server.health()["environment"] == "local"
     assert "sandbox_auto_stop_minutes" not in server.health()
-
-
-def test_a_provider_that_ends_sandboxes_is_told_with_its_minutes() -> None:
-    options = ["auto_stop_interval_mins=146", "auto_delete_interval_mins=1440", "cpus=2"]
-    assert sandbox_lifetime("daytona", options) == {
-        "sandbox_auto_stop_minutes": 146,
-        "sandbox_auto_delete_minutes": 1440,
-    }
-    assert sandbox_lifetime("daytona", ["auto_stop_interval_mins=soon"]) == {
-        "sandbox_auto_stop_minutes": None,
-        "sandbox_auto_delete_minutes": None,
-    }
-    assert sandbox_lifetime("docker", options) == {}
-
-
-def test_a_run_asks_for_the_lifetime_that_the_server_leaves_open() -> None:
-    open_ended = environment_config("daytona", ["auto_stop_interval_mins=30"])
-    asked = with_lifetime(open_ended, 150, 1440)
-    assert asked.kwargs == {"auto_stop_interval_mins": 30, "auto_delete_interval_mins": 1440}
-    assert open_ended.kwargs == {"auto_stop_interval_mins": 30}
-    assert with_lifetime(environment_config("local"), 150, 1440).kwargs == {}
