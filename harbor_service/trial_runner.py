@@ -15,8 +15,8 @@ from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfi
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
-from harbor_service.agents import agent_config
-from harbor_service.environments import with_lifetime
+from harbor_service.agents import agent_class, agent_config, counts_model_calls, is_imported
+from harbor_service.environments import LOCAL_IMPORT_PATH, with_lifetime
 from harbor_service.run_request import MODEL_FREE, RunRequest
 from harbor_service.task_store import TaskStore
 from harbor_service.verdict import verdict
@@ -44,9 +44,13 @@ class TrialRunner:
     setup_timeout: float  # seconds
     agent_options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # under the record's own
 
-    def agent_of(self, request: RunRequest) -> AgentConfig:
+    async def agent_of(self, request: RunRequest) -> AgentConfig:
         """Harbor's agent configuration. Raises BadAgentOptions."""
-        return agent_config(request, self.agent_options, self.agent_timeout, self.setup_timeout)
+        name, local = request.agent_name, self.environment.import_path == LOCAL_IMPORT_PATH
+        if name not in MODEL_FREE and not is_imported(name):
+            # terminus-2 brings LiteLLM: seconds, in which the other trials go on.
+            await asyncio.to_thread(agent_class, name)
+        return agent_config(request, self.agent_options, self.agent_timeout, self.setup_timeout, local=local)
 
     async def run(self, folder: Path, request: RunRequest, agent: AgentConfig) -> Outcome:
         """Run one trial in `folder`'s task and judge it; only cancellation is raised."""
@@ -67,7 +71,8 @@ class TrialRunner:
         except Exception as error:  # agents, providers and hooks raise what they like; none may end the server
             _logger.warning("%s: %s", folder.name, error, exc_info=True)
             return await self._failed(folder, error, created)
-        return verdict(result, uses_model=request.agent_name not in MODEL_FREE)
+        name = request.agent_name
+        return verdict(result, uses_model=name not in MODEL_FREE, counts_calls=counts_model_calls(name))
 
     async def _failed(self, folder: Path, error: Exception, created: bool) -> Outcome:
         reason = None if created else await asyncio.to_thread(self.tasks.why_broken, folder)
