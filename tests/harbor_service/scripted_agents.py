@@ -16,7 +16,7 @@ class Script:
     text: Callable[[str], Reply]
     done: tuple[Reply, ...]
     options: dict[str, Any] = field(default_factory=dict[str, Any])
-    misunderstood: Reply = Reply("I do not know what to do.")
+    misunderstood: Reply = field(default_factory=lambda: Reply("I do not know what to do."))
     exit_status: str = "Submitted"
 
 
@@ -29,7 +29,11 @@ def _mini(command: str) -> Reply:
 
 
 def _mini_tools(command: str, name: str = "bash") -> Reply:
-    call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps({"command": command})}}
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps({"command": command})},
+    }
     return Reply("", finish_reason="tool_calls", message={"tool_calls": [call], "reasoning_content": "next"})
 
 
@@ -41,7 +45,9 @@ def _terminus(*commands: str, complete: bool = False) -> Reply:
 
 _SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SCRIPTS = {
-    "shell": Script("shell", _shell, (_shell("submit"),), {"end_on_success": False, "submit_command": "submit", "max_turns": 10}),
+    "shell": Script(
+        "shell", _shell, (_shell("submit"),), {"end_on_success": False, "submit_command": "submit", "max_turns": 10}
+    ),
     "mini": Script("mini-swe-agent", _mini, (_mini(_SUBMIT),)),
     "mini-tools": Script(
         "mini-swe-agent",
