@@ -28,6 +28,13 @@ class SessionModel:
         self._api_base = api_base
         self._body = {**sampling_params, "model": (model_name or "").removeprefix("openai/")}
         self._tokens_known = True
+        self._conversation: list[Mapping[str, Any]] = []  # as the session holds it
+        self._earlier: list[Mapping[str, Any]] = []  # the part of it that was before this episode
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the session holds an earlier step of the same trial, which this episode follows."""
+        return bool(self._earlier)
 
     def begin(self, context: AgentContext) -> dict[str, Any]:
         """The episode's metrics: kept current in `context.metadata`, since a trial may end anywhere.
@@ -36,6 +43,7 @@ class SessionModel:
         `model_seconds`, `command_seconds`. Tokens are in the context, None where the endpoint does not tell.
         """
         self._tokens_known = True
+        self._earlier = self._conversation
         context.n_input_tokens = context.n_output_tokens = None
         context.metadata = {
             "turns": 0,
@@ -51,14 +59,18 @@ class SessionModel:
     async def ask(
         self, messages: Sequence[Mapping[str, Any]], context: AgentContext, metrics: dict[str, Any], **fields: Any
     ) -> Completion:
-        """The next answer; `fields` go into the request.
+        """The next answer to this episode's `messages`; `fields` go into the request.
+
+        After an earlier step they follow its conversation, without their system message: that is there already.
 
         Raises:
             ModelEndpointFailed, ContextLengthExceededError, OutputLengthExceededError: see `model_client`.
         """
+        first = 1 if self._earlier and messages[0]["role"] == "system" else 0
+        history = [*self._earlier, *messages[first:]]
         started = time.monotonic()
         try:
-            completion = await complete(self._api_base, {**self._body, **fields, "messages": list(messages)})
+            completion = await complete(self._api_base, {**self._body, **fields, "messages": history})
         except ModelEndpointFailed:
             metrics["endpoint_failures"] += 1
             raise
@@ -66,6 +78,7 @@ class SessionModel:
             metrics["model_seconds"] += time.monotonic() - started
         metrics["model_calls"] += 1
         metrics["turns"] += 1
+        self._conversation = [*history, completion.message]
         self._count_tokens(completion, context)
         if completion.finish_reason == "length":
             # Training accepts a cut-off turn only as the last one.

@@ -69,11 +69,13 @@ class ShellAgent(BaseAgent):
             RuntimeError: the sandbox (not a command in it) failed.
         """
         options = self._options
-        messages: list[dict[str, Any]] = []
-        if options.system_prompt:
-            messages.append({"role": "system", "content": options.system_prompt})
-        messages += [*options.example_turns, {"role": "user", "content": instruction}]
         metrics = self._model.begin(context)
+        messages: list[dict[str, Any]] = []
+        if options.system_prompt and not self._model.is_continued:
+            messages.append({"role": "system", "content": options.system_prompt})
+        if not self._model.is_continued:
+            messages += options.example_turns
+        messages.append({"role": "user", "content": instruction})
         metrics["exit_status"] = "TurnLimitExceeded"
         for _ in range(options.max_turns):
             completion = await self._model.ask(messages, context, metrics)

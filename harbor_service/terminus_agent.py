@@ -76,6 +76,9 @@ class TerminusAgent(Terminus2):
         counted = AgentContext()
         metrics = self._session_model.begin(counted)
         self._episode, self._confirmed = (counted, metrics), False
+        if self._session is not None and not await self._session.is_session_alive():
+            # The verifier of an earlier step has ended all processes.
+            await self.setup(environment)
         try:
             await super().run(instruction, environment, context)
             if self._confirmed:

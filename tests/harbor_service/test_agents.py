@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.harbor_service.harbor_model_stub import Reply, SessionStub
-from tests.harbor_service.harbor_server_process import AgentServerProcess
+from tests.harbor_service.harbor_server_process import MKDIR_TEST, AgentServerProcess, write_task
 from tests.harbor_service.scripted_agents import SCRIPTS, Script
 from tests.harbor_service.test_trial_ends_from_outside import sandboxed, wait_for
 
@@ -34,6 +34,21 @@ def patient(tmp_path_factory: pytest.TempPathFactory, tasks_dir: Path) -> Iterat
     process = AgentServerProcess(tmp_path_factory.mktemp("patient"), tasks_dir, "--agent-timeout", "30")
     yield process
     process.close()
+
+
+@pytest.fixture(scope="session")
+def steps_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One task of two steps: the folder /app/one, then /app/two."""
+    root = tmp_path_factory.mktemp("steps")
+    name = write_task(root, "two-steps")
+    with (root / name / "task.toml").open("a") as file:
+        file.write('[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n')
+    for step in ("one", "two"):
+        folder = root / name / "steps" / step
+        (folder / "tests").mkdir(parents=True)
+        (folder / "instruction.md").write_text(f"Create the folder {step}.\n")
+        (folder / "tests" / "test.sh").write_text(MKDIR_TEST.replace("target", step))
+    return root
 
 
 @pytest.fixture(params=SCRIPTS)
@@ -62,6 +77,24 @@ def test_an_episode_of_several_turns_is_rewarded_and_only_extends_its_history(
     assert metrics["commands"] >= 2 and metrics["model_seconds"] > 0 and metrics["command_seconds"] > 0
     assert (metrics["input_tokens"], metrics["output_tokens"]) == (100 * turns, 10 * turns)
     assert any("nowhere" in str(message["content"]) for message in model.history if message["role"] != "assistant")
+
+
+def test_second_step_of_a_task_follows_the_first_in_the_same_session(
+    tmp_path: Path, steps_dir: Path, session: MakeSession
+) -> None:
+    server = AgentServerProcess(tmp_path, steps_dir, "--agent-timeout", "30")
+    try:
+        for script in SCRIPTS.values():
+            step = [script.text("mkdir one"), *script.done]
+            model = session(*step, script.text("mkdir two"), *script.done)
+            response = server.run("two-steps", model.base_url, agent_name=script.name, agent_options=script.options)
+            reply = response.json()
+            assert (model.refused, reply["reward"], reply["exit_status"]) == ([], 1.0, "Submitted"), script.name
+            assert reply["agent_metrics"]["turns"] == model.turns == 2 * len(step)
+            assert [message["role"] for message in model.history].count("system") <= 1
+            assert any("folder two" in str(message["content"]) for message in model.history)
+    finally:
+        server.close()
 
 
 def test_endpoint_that_fails_in_the_middle_is_discarded(
