@@ -102,6 +102,33 @@ def test_agent_of_ones_own_is_taken_by_its_import_path(server: AgentServerProces
     assert not {"turns", "model_calls", "input_tokens", "commands"} & set(reply["agent_metrics"])
 
 
+REPORTING = "tests.harbor_service.reporting_agent:ReportingAgent"
+
+
+def test_agent_of_ones_own_reports_what_it_knows_and_nothing_is_made_up(
+    server: AgentServerProcess, model: ModelStub
+) -> None:
+    report = {"exit_status": "Finished", "rounds": 2, "share": 0.123456, "notes": ["long"], "quick": True}
+    reply = server.run("mkdir-1", model.base_url, agent_name=REPORTING, agent_options={"report": report}).json()
+    assert (reply["reward"], reply["exit_status"]) == (1.0, "Finished")
+    known = set(reply["agent_metrics"]) - {
+        f"{part}_seconds" for part in ("agent", "build", "verifier", "queue", "trial")
+    }
+    assert known == {"rounds", "share"}  # no list, no address, and no tokens of a model that nobody counted
+    assert (reply["agent_metrics"]["rounds"], reply["agent_metrics"]["share"]) == (2, 0.1235)
+
+
+@pytest.mark.parametrize(
+    ("report", "status"),
+    [({"model_calls": 0}, "NeverRan"), ({"model_calls": 3, "endpoint_failures": 1}, "ModelEndpointFailed")],
+)
+def test_counts_of_an_agent_of_ones_own_are_believed(
+    server: AgentServerProcess, report: dict[str, int], status: str
+) -> None:
+    reply = server.run("mkdir-1", agent_name=REPORTING, agent_options={"report": report}).json()
+    assert (reply["reward"], reply["exit_status"]) == (None, status)
+
+
 def test_shell_agent_hands_back_the_reasoning_that_the_session_compares(
     server: AgentServerProcess, model: ModelStub
 ) -> None:
