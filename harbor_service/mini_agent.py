@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false
 # Harbor is typed but has no marker file that says so; mini-swe-agent's dicts have no types inside.
 
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,8 +32,10 @@ from harbor_service.sandbox_shell import TIMED_OUT, CommandResult, run_command
 from harbor_service.session_model import SessionModel
 from harbor_service.thread_bridge import ThreadBridge
 
+_logger = logging.getLogger(__name__)
 TRAJECTORY_FILE = "mini-swe-agent.trajectory.json"
 _BLOCK = r"```mswea_bash_command\s*\n(.*?)\n```"
+_FENCE = "\n```"
 _SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _SYSTEM = ("system", "release", "version", "machine")
 _STATUSES = {"LimitsExceeded": "TurnLimitExceeded"}  # its name for a limit of ours
@@ -107,7 +110,10 @@ def _episode(agent: DefaultAgent, instruction: str, logs_dir: Path) -> dict[str,
     try:
         return agent.run(instruction)
     finally:
-        agent.save(logs_dir / TRAJECTORY_FILE)
+        try:
+            agent.save(logs_dir / TRAJECTORY_FILE)
+        except OSError as error:  # a full disk is no reason to throw the trial away
+            _logger.warning("the trajectory was not saved: %s", error)
 
 
 class _Model:
@@ -155,7 +161,7 @@ class _Model:
             calls = [_tool_call(call) for call in message.get("tool_calls") or []]
             return parse_toolcall_actions(calls, format_error_template=self._format_error, template_kwargs=reason)
         return parse_regex_actions(
-            message["content"],
+            _up_to_last_fence(message["content"]),
             action_regex=_BLOCK,
             format_error_template=self._format_error,
             template_kwargs=reason,
@@ -183,6 +189,11 @@ class _Model:
 
     def serialize(self) -> dict[str, Any]:
         return {}
+
+
+def _up_to_last_fence(text: str) -> str:
+    """`text` without what can hold no whole block: the library's pattern takes minutes for 100 KB of line breaks."""
+    return text[: text.rfind(_FENCE) + len(_FENCE)] if _FENCE in text else ""
 
 
 def _tool_call(call: Any) -> SimpleNamespace:

@@ -66,6 +66,10 @@ class TerminusAgent(Terminus2):
         return _SessionLLM(self)
 
     @override
+    def _get_parser(self) -> Any:
+        return _Parser(super()._get_parser())
+
+    @override
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         """Run one episode.
 
@@ -134,8 +138,9 @@ class TerminusAgent(Terminus2):
     @override
     async def _execute_commands(self, commands: list[Command], session: TmuxSession) -> tuple[bool, str]:
         started = time.monotonic()
+        typed = [Command(_typeable(command.keystrokes), command.duration_sec) for command in commands]
         try:
-            return await super()._execute_commands(commands, session)
+            return await super()._execute_commands(typed, session)
         except RuntimeError:
             # Harbor raises it bare. A terminal that the agent has ended is the policy's doing and no error of ours.
             if await session.is_session_alive():
@@ -145,6 +150,24 @@ class TerminusAgent(Terminus2):
             if self._episode is not None:
                 self._episode[1]["commands"] += len(commands)
                 self._episode[1]["command_seconds"] += time.monotonic() - started
+
+
+def _typeable(keystrokes: str) -> str:
+    """Half a surrogate pair and null bytes are JSON but no argument of a command."""
+    return keystrokes.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+class _Parser:
+    """Harbor's parser, for which JSON that Python refuses to read (nested too deep, a number too long) is no JSON."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parser = parser
+
+    def parse_response(self, response: str) -> Any:
+        try:
+            return self._parser.parse_response(response)
+        except (RecursionError, ValueError):
+            return self._parser.parse_response("")
 
 
 class _SessionLLM(BaseLLM):

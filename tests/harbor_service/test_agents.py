@@ -206,6 +206,36 @@ def test_terminal_that_the_policy_ends_is_scored(
     assert (reply["reward"], reply["exit_status"]) == (1.0, "AgentError")
 
 
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        "```mswea_bash_command" + "\n" * 200_000,
+        '{"a":' * 50_000,
+        '{"analysis":' + "9" * 5_000 + "}",
+        "\ud800",
+        '{"analysis": 1, "plan": [], "commands": {}}',
+        "",
+    ],
+)
+def test_answer_that_no_parser_reads_is_a_format_error(
+    patient: AgentServerProcess, session: MakeSession, nonsense: str
+) -> None:
+    for script in (SCRIPTS["terminus"], SCRIPTS["mini"]):
+        model = session(script.text("mkdir target"), Reply(nonsense), *script.done)
+        reply = run(patient, model, script)
+        assert (model.refused, reply["reward"], reply["exit_status"]) == ([], 1.0, "Submitted")
+        assert reply["agent_metrics"]["format_errors"] == 1
+
+
+@pytest.mark.parametrize("command", ["echo \ud800 > x", "echo \0 > x", "echo " + "y" * 150_000])
+def test_command_that_no_machine_takes_does_not_end_the_trial(
+    patient: AgentServerProcess, session: MakeSession, script: Script, command: str
+) -> None:
+    model = session(script.text(command), script.text("mkdir target"), *script.done)
+    reply = run(patient, model, script)
+    assert (model.refused, reply["exit_status"]) == ([], script.exit_status), reply
+
+
 def test_completion_that_is_not_confirmed_is_no_submission(patient: AgentServerProcess, session: MakeSession) -> None:
     script = SCRIPTS["terminus"]
     model = session(script.text("mkdir target"), script.done[0], script.text("ls"), *script.done)
