@@ -137,15 +137,16 @@ def test_answer_that_was_cut_off_is_the_last_and_not_executed(
     assert len(model.requests) == 1
 
 
-def test_agent_out_of_time_is_scored_whatever_it_waits_for(
-    server: AgentServerProcess, session: MakeSession, script: Script
-) -> None:
-    slow = script.text("ls")
-    slow.delay = 60
-    model = session(script.text("mkdir target"), slow)
-    reply = run(server, model, script)
-    assert (reply["reward"], reply["exit_status"]) == (1.0, "TimeLimitExceeded")
-    assert reply["agent_metrics"]["turns"] == 1
+def test_agent_out_of_time_is_scored_whatever_it_waits_for(server: AgentServerProcess, session: MakeSession) -> None:
+    def episode(script: Script) -> dict[str, Any]:
+        slow = script.text("ls")
+        slow.delay = 60
+        return run(server, session(script.text("mkdir target"), slow), script)
+
+    with ThreadPoolExecutor(len(SCRIPTS)) as pool:
+        for reply in pool.map(episode, SCRIPTS.values()):
+            assert (reply["reward"], reply["exit_status"]) == (1.0, "TimeLimitExceeded")
+            assert reply["agent_metrics"]["turns"] == 1
 
 
 def test_tokens_that_the_endpoint_does_not_count_are_left_out(

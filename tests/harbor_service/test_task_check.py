@@ -89,7 +89,7 @@ def test_trials_are_kept_where_asked(tmp_path: Path) -> None:
     assert len(list((tmp_path / "kept").glob("sound__*"))) == 2
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("by", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_signal_ends_all_sandboxes_and_tells_what_was_found(tmp_path: Path, by: signal.Signals) -> None:
     write_task(tmp_path, "a-given-away", test_sh=ALWAYS)
     for number in range(6):
