@@ -1,9 +1,10 @@
 """Agent server: runs one Harbor trial for each POST /run and answers with its reward.
 
     python agent_server.py --environment local --harbor-tasks-dir tasks/ --port 11000
+    python agent_server.py check --environment local --tasks-dir tasks/     # can these tasks be trained on?
 
 Exit codes: 0 ended by SIGTERM or with its parent, 2 a setting cannot work, 3 the environment cannot work here,
-130 Ctrl-C.
+130 Ctrl-C. `check` has its own: see harbor_service/check_command.py.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import logging
 import os
 import sys
 
+from harbor_service.check_command import check_main
 from harbor_service.command_line import parse_settings
 from harbor_service.environments import BadEnvironment, check_environment, clear_leftovers, environment_config
 from harbor_service.provider_keys import load_provider_keys
@@ -23,6 +25,8 @@ def main() -> int:
     # One line for each request of each trial helps nobody and costs CPU.
     for name in ("httpx", "harbor.utils.logger"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    if sys.argv[1:2] == ["check"]:
+        return check_main(sys.argv[2:])
     try:
         settings = parse_settings(sys.argv[1:])
         load_provider_keys(os.environ)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from harbor_service.agent_options import BadAgentOptions
 from harbor_service.environments import LOCAL, PROVIDERS
+from harbor_service.own_agents import check_default_options
 from harbor_service.settings import BadSetting, Settings
-from harbor_service.shell_options import BadAgentOptions, ShellOptions
 
 
 def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Settings:
@@ -92,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="--environment local without its sandbox: what the model writes runs as plain processes on this machine",
     )
-    add("--agent-options", help="JSON object of shell agent options for records that give none of their own")
+    add("--agent-options", help="JSON object of agent options, under a record's own")
     add("--token-file", help="file with the token every call must carry; default: AGENT_SERVER_TOKEN_FILE")
     add("--ready-file", help="written as JSON (host, port, pid) once the server listens")
     add("--parent-pid", type=int, help="the server ends when this process does")
@@ -110,7 +111,7 @@ def _agent_options(text: str | None) -> dict[str, Any]:
         raise BadSetting(f"--agent-options must be a JSON object, not {text:.80}")
     named = cast("dict[str, Any]", options)
     try:
-        ShellOptions.from_mapping(named)
+        check_default_options(named)
     except BadAgentOptions as error:
         raise BadSetting(f"--agent-options: {error}") from error
     return named

@@ -32,12 +32,16 @@ class OutputLengthExceededError(Exception):
 
 @dataclass(frozen=True)
 class Completion:
-    """One reply of the model; token counts as the endpoint reports them, 0 where it does not."""
+    """One reply of the model; token counts as the endpoint reports them, None where it does not.
+
+    `message` is what the history must hold of it: a session compares these fields with what it sampled.
+    """
 
     text: str
+    message: dict[str, Any]  # role, content and, where there are any, reasoning_content and tool_calls
     finish_reason: str
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: int | None
+    completion_tokens: int | None
     seconds: float
 
 
@@ -86,9 +90,10 @@ def _read_completion(url: str, text: str, seconds: float) -> Completion:
     try:
         reply = json.loads(text)
         choice = cast("dict[str, Any]", reply["choices"][0])
-        content = choice["message"].get("content") or ""
+        answer = cast("dict[str, Any]", choice["message"])
+        content = answer.get("content") or ""
         usage = cast("dict[str, Any]", reply.get("usage") or {})
-        tokens = (int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
+        tokens = (_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
         finish_reason = str(choice.get("finish_reason") or "stop")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ModelEndpointFailed(f"{url}: the reply is no chat completion ({error!r}): {text[:200]}") from error
@@ -96,4 +101,10 @@ def _read_completion(url: str, text: str, seconds: float) -> Completion:
         raise ModelEndpointFailed(f"{url}: message content is not text but {type(content).__name__}")
     if finish_reason == "abort":
         raise ModelEndpointFailed(f"{url}: the endpoint aborted the completion")
-    return Completion(content, finish_reason, tokens[0], tokens[1], seconds)
+    message = {"role": "assistant", "content": content}
+    message |= {name: answer[name] for name in ("reasoning_content", "tool_calls") if answer.get(name)}
+    return Completion(content, message, finish_reason, tokens[0], tokens[1], seconds)
+
+
+def _count(tokens: object) -> int | None:
+    return tokens if type(tokens) is int and tokens > 0 else None

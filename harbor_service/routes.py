@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse, Response
 
 from harbor_service import __version__
 from harbor_service.access import Access
+from harbor_service.agent_options import BadAgentOptions
 from harbor_service.probe import ProbeRequest, ProbeResult, is_local_caller, probe
 from harbor_service.run_request import FlushRequest, RunRequest, TasksRequest
 from harbor_service.sandbox_lifetime import fixed_lifetime
 from harbor_service.settings import Settings
-from harbor_service.shell_options import BadAgentOptions
 from harbor_service.trial_desk import DeskClosed, Entry, QueueFull, TrialDesk
 from harbor_service.trial_metrics import CONTENT_TYPE, TrialMetrics
 from harbor_service.trial_runner import TrialRunner
@@ -45,7 +45,7 @@ class Routes:
         if folder is None:
             raise HTTPException(404, f"unknown instance_id {body.instance_id!r:.120}")
         try:
-            agent = self._runner.agent_of(body)
+            agent = await self._runner.agent_of(body)
         except BadAgentOptions as error:
             raise HTTPException(422, str(error)) from error
         try:

@@ -5,9 +5,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-SHELL: Final = "shell"
+from harbor_service.own_agents import OWN_AGENTS, SHELL
+
 MODEL_FREE: Final = ("oracle", "nop")  # act without a model: their trials are judged without a count of model calls
-AGENT_NAMES: Final = (SHELL, *MODEL_FREE)
+AGENT_NAMES: Final = (*OWN_AGENTS, *MODEL_FREE)  # besides Harbor's own and MODULE:CLASS
 
 
 class RunRequest(BaseModel):
@@ -16,7 +17,7 @@ class RunRequest(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     instance_id: str = Field(min_length=1)
-    agent_name: str = SHELL
+    agent_name: str = Field(default=SHELL, min_length=1)
     base_url: str | None = None  # OpenAI root of the session, ends in /v1
     model: str = ""
     sampling_params: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -26,13 +27,6 @@ class RunRequest(BaseModel):
     agent_options: dict[str, Any] | None = None
     sandbox_auto_stop_minutes: int | None = Field(default=None, ge=1)
     sandbox_auto_delete_minutes: int | None = Field(default=None, ge=1)
-
-    @field_validator("agent_name")
-    @classmethod
-    def _agent_is_known(cls, name: str) -> str:
-        if name not in AGENT_NAMES and ":" not in name:
-            raise ValueError(f"unknown agent_name {name!r:.80}; known: {', '.join(AGENT_NAMES)}, or MODULE:CLASS")
-        return name
 
     @field_validator("base_url")
     @classmethod

@@ -48,6 +48,10 @@ class TaskStore:
         except ValueError:  # a lone surrogate has no file name
             return None
 
+    def names(self) -> list[str]:
+        """The instance_ids of all tasks, sorted."""
+        return sorted(entry.name for entry in os.scandir(self.root) if Path(entry.path, _TASK_FILE).is_file())
+
     def why_broken(self, folder: Path) -> str | None:
         """What Harbor has against the task in `folder`, None where it loads."""
         try:

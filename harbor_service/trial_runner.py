@@ -15,7 +15,8 @@ from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfi
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
-from harbor_service.agents import agent_config
+from harbor_service.agents import agent_class, agent_config, counts_model_calls, is_imported
+from harbor_service.environments import LOCAL_IMPORT_PATH, UNSAFE_IMPORT_PATH
 from harbor_service.run_request import MODEL_FREE, RunRequest
 from harbor_service.sandbox_lifetime import with_lifetime
 from harbor_service.task_store import TaskStore, TaskSummary
@@ -45,16 +46,23 @@ class TrialRunner:
     setup_timeout: float  # seconds
     agent_options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # under the record's own
 
-    def agent_of(self, request: RunRequest) -> AgentConfig:
+    async def agent_of(self, request: RunRequest) -> AgentConfig:
         """Harbor's agent configuration. Raises BadAgentOptions."""
-        return agent_config(request, self.agent_options, self.agent_timeout, self.setup_timeout)
+        name, local = request.agent_name, self.environment.import_path in (LOCAL_IMPORT_PATH, UNSAFE_IMPORT_PATH)
+        if name not in MODEL_FREE and not is_imported(name):
+            # terminus-2 brings LiteLLM: seconds, in which the other trials go on.
+            await asyncio.to_thread(agent_class, name)
+        return agent_config(request, self.agent_options, self.agent_timeout, self.setup_timeout, local=local)
 
     def longest_trial(self, tasks: TaskSummary) -> float:
         """Seconds that the longest trial may take, infinite where a task's limit is."""
         return tasks.build_seconds + self.setup_timeout + self.agent_timeout * tasks.steps + tasks.verifier_seconds
 
-    async def run(self, folder: Path, request: RunRequest, agent: AgentConfig, trial_name: str) -> Outcome:
+    async def run(
+        self, folder: Path, request: RunRequest, agent: AgentConfig, trial_name: str | None = None
+    ) -> Outcome:
         """Run one trial of the task in `folder` and judge it; only cancellation is raised."""
+        trial_name = trial_name or self.folders.new_name(folder.name)
         stop, delete = request.sandbox_auto_stop_minutes, request.sandbox_auto_delete_minutes
         longest = self.longest_trial(self.tasks.summary())
         config = TrialConfig(
@@ -80,7 +88,8 @@ class TrialRunner:
             return await self._failed(folder, error, created)
         finally:
             self.folders.ended(trial_name)
-        return verdict(result, uses_model=request.agent_name not in MODEL_FREE)
+        name = request.agent_name
+        return verdict(result, uses_model=name not in MODEL_FREE, counts_calls=counts_model_calls(name))
 
     async def _failed(self, folder: Path, error: Exception, created: bool) -> Outcome:
         reason = None if created else await asyncio.to_thread(self.tasks.why_broken, folder)

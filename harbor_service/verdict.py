@@ -3,14 +3,13 @@
 # pyright: reportMissingTypeStubs=false
 # Harbor is typed but has no marker file that says so.
 
-import math
 from datetime import datetime
 from typing import Any
 
 from harbor.models.trial.result import TimingInfo, TrialResult
 
 from trajectory.judge import judge_trial
-from trajectory.outcome import Outcome
+from trajectory.outcome import Outcome, finite_number
 
 _MESSAGE_LENGTH = 500
 # Harbor raises it bare when something of the agent's lies where the reward must come: the policy's doing.
@@ -19,12 +18,14 @@ _REWARD_FILE_BLOCKED = "Failed to remove verifier reward files"
 _UNREADABLE_REWARD = ("IsADirectoryError", "RecursionError")
 
 
-def verdict(result: TrialResult, *, uses_model: bool) -> Outcome:
+def verdict(result: TrialResult, *, uses_model: bool, counts_calls: bool = True) -> Outcome:
     """Judge a trial that ran to its end, with or without an exception.
 
     `uses_model` is false for agents that act without a model (oracle, nop): they have no model calls to count.
+    `counts_calls` is false for agents that may not count them: only a number that they give can then be 0.
     """
     metadata = agent_metadata(result)
+    calls = _count(metadata.get("model_calls")) if counts_calls or "model_calls" in metadata else None
     error = result.exception_info
     error_type, message = (error.exception_type, error.exception_message) if error is not None else (None, "")
     if error_type == "RuntimeError" and message.startswith(_REWARD_FILE_BLOCKED):
@@ -36,7 +37,7 @@ def verdict(result: TrialResult, *, uses_model: bool) -> Outcome:
         exception_type=error_type,
         exception_message=message[:_MESSAGE_LENGTH],
         agent_status=_text(metadata.get("exit_status")) or (None if uses_model else "Submitted"),
-        model_calls=_count(metadata.get("model_calls")) if uses_model else None,
+        model_calls=calls if uses_model else None,
         model_endpoint_failed=_count(metadata.get("endpoint_failures")) > 0,
         started=result.agent_execution is not None or bool(result.step_results),
         eval_report=eval_report(result),
@@ -80,10 +81,11 @@ def eval_report(result: TrialResult) -> dict[str, Any]:
 
 
 def agent_metrics(result: TrialResult) -> dict[str, Any]:
-    """Turns, tokens and seconds of each part of the trial."""
+    """Turns, tokens and seconds of each part of the trial: numbers only, and none that an agent cannot tell."""
     tokens_in, _, tokens_out, _ = result.compute_token_cost_totals()
-    metrics = {key: value for key, value in agent_metadata(result).items() if key != "exit_status"}
-    metrics |= {"input_tokens": tokens_in, "output_tokens": tokens_out}
+    metrics = dict(agent_metadata(result))
+    # A model that was asked has read and written tokens: 0 is how some agents say that they do not know.
+    metrics |= {"input_tokens": tokens_in or None, "output_tokens": tokens_out or None}
     parts = {
         "build_seconds": result.environment_setup,
         "agent_seconds": result.agent_execution,
@@ -91,9 +93,9 @@ def agent_metrics(result: TrialResult) -> dict[str, Any]:
     }
     metrics |= {name: seconds for name, part in parts.items() if (seconds := _seconds(part)) is not None}
     return {
-        name: round(value, 4) if isinstance(value, float) and math.isfinite(value) else value
+        name: round(value, 4) if isinstance(value, float) else value
         for name, value in metrics.items()
-        if value is not None
+        if finite_number(value) is not None
     }
 
 

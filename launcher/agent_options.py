@@ -1,4 +1,4 @@
-"""`--agent-options`: what the shell agent of the local engine's own agent server is told."""
+"""`--agent-options`: what the agents of the local engine's own agent server are told."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from harbor_service.shell_options import BadAgentOptions, ShellOptions
+from harbor_service.agent_options import BadAgentOptions
+from harbor_service.own_agents import check_default_options
 from launcher.errors import OptionsError
 
 _OPTION = "--agent-options"
@@ -33,7 +34,7 @@ def read_agent_options(given: str | None) -> dict[str, Any]:
     if "max_turns" in options:
         raise OptionsError(f"{place}: max_turns has a flag of its own; pass --max-turns {options['max_turns']}")
     try:
-        ShellOptions.from_mapping(options)
+        check_default_options(options)
     except BadAgentOptions as error:
         raise OptionsError(f"{place}: {error}") from None
     return options

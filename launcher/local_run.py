@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from harbor_service.own_agents import OWN_AGENTS
 from launcher.agent_options import read_agent_options
 from launcher.cli import flag
 from launcher.engines import MILES_ENVIRONMENT
@@ -21,8 +22,8 @@ from tasks.families import FAMILIES
 
 # Read by harbor and litellm when they are imported: no reports home, no price list from the network.
 QUIET_ENVIRONMENT: Mapping[str, str] = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-# Agents that ask the model, of the server that this engine starts; importing that server's own table takes seconds.
-TRAINABLE_AGENTS = ("shell",)
+# Agents that ask the model, of the server that this engine starts.
+TRAINABLE_AGENTS = tuple(OWN_AGENTS)
 # A thread that waits by spinning takes the core from the trials: one operation then costs a scheduler's time slice.
 THREAD_ENVIRONMENT: Mapping[str, str] = {"OMP_WAIT_POLICY": "PASSIVE"}
 MADE_TASKS = frozenset({"families", "train_tasks_per_family", "heldout_tasks_per_family", "partial_credit"})

@@ -128,7 +128,7 @@ class Local:
     weight_decay: Annotated[float, "decoupled weight decay"]
     clip_grad: Annotated[float, "largest gradient norm"]
     agent_name: Annotated[str, "agent that acts in the sandbox"]
-    agent_options: Annotated[str | None, "the shell agent's options: a JSON object, or a file with one"]
+    agent_options: Annotated[str | None, "the agent's options: a JSON object, or a file with one"]
     max_turns: Annotated[int, "turns of one trial"]
     max_concurrent: Annotated[int, "trials at once"]
     agent_timeout: Annotated[float, "seconds that the agent of one trial may take"]

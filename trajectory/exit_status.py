@@ -40,6 +40,7 @@ _ROWS: Final = (
     ExitStatus("TimeLimitExceeded", Worth.SCORED, "the agent used all of its time"),
     ExitStatus("SequenceLengthLimitExceeded", Worth.SCORED, "the conversation outgrew the context"),
     ExitStatus("OutputLengthExceeded", Worth.SCORED, "one answer outgrew its token limit"),
+    ExitStatus("RepeatedFormatError", Worth.SCORED, "the agent gave up on answers in a wrong form"),
     ExitStatus("AgentError", Worth.SCORED, "the agent process ended with a non-zero code"),
     ExitStatus(
         "ResourceLimitExceeded", Worth.SCORED, "what ran in the sandbox used more memory or disk than a trial may"

@@ -15,8 +15,19 @@ ROOT = Path(__file__).parents[2]
 MKDIR_TEST = "#!/bin/bash\nif [ -d /app/target ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n"
 
 
-def write_task(root: Path, name: str, *, test_sh: str | None = MKDIR_TEST, task_toml: str | None = None) -> str:
-    """A task that wants the folder /app/target; `test_sh` None leaves the verifier out. Answers its instance_id."""
+SOLUTION = "#!/bin/bash\nmkdir /app/target\n"
+
+
+def write_task(
+    root: Path,
+    name: str,
+    *,
+    test_sh: str | None = MKDIR_TEST,
+    task_toml: str | None = None,
+    solve_sh: str | None = SOLUTION,
+    dockerfile: str = "FROM ubuntu:24.04\nWORKDIR /app\n",
+) -> str:
+    """A task that wants the folder /app/target; None leaves verifier or solution out. Answers its instance_id."""
     folder = root / name
     for part in ("environment", "tests", "solution"):
         (folder / part).mkdir(parents=True)
@@ -26,10 +37,11 @@ def write_task(root: Path, name: str, *, test_sh: str | None = MKDIR_TEST, task_
         "[verifier]\ntimeout_sec = 20.0\n[environment]\nbuild_timeout_sec = 30.0\nallow_internet = false\n"
     )
     (folder / "instruction.md").write_text("Create the folder target.\n")
-    (folder / "environment" / "Dockerfile").write_text("FROM ubuntu:24.04\nWORKDIR /app\n")
+    (folder / "environment" / "Dockerfile").write_text(dockerfile)
     if test_sh is not None:
         (folder / "tests" / "test.sh").write_text(test_sh)
-    (folder / "solution" / "solve.sh").write_text("#!/bin/bash\nmkdir /app/target\n")
+    if solve_sh is not None:
+        (folder / "solution" / "solve.sh").write_text(solve_sh)
     return name
 
 

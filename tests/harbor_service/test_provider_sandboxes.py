@@ -88,7 +88,7 @@ async def ask(
     runner.folders.root.mkdir()
     body = RunRequest(instance_id="mkdir-1", agent_name="oracle", **request)
     with pytest.raises(Asked):
-        await runner.run(tasks / "mkdir-1", body, runner.agent_of(body), "mkdir-1__1")
+        await runner.run(tasks / "mkdir-1", body, await runner.agent_of(body), "mkdir-1__1")
     return provider.asked
 
 

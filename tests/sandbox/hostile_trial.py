@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from harbor_service.environments import environment_config
 from harbor_service.run_request import RunRequest
 from harbor_service.task_store import TaskStore
+from harbor_service.trial_folders import TrialFolders
 from harbor_service.trial_runner import TrialRunner
 from trajectory.outcome import Outcome
 
@@ -60,6 +62,7 @@ class HostileTask:
     def __init__(self, folder: Path, base_dir: Path, agent_timeout: float = 60, **limits: int) -> None:
         self.trials_dir = folder / "trials"
         self.tasks_dir = folder / "tasks"
+        self.trials_dir.mkdir(parents=True)
         self.task = self.tasks_dir / "right-answer"
         for part in ("environment", "tests", "solution"):
             (self.task / part).mkdir(parents=True)
@@ -72,7 +75,7 @@ class HostileTask:
         self.runner = TrialRunner(
             tasks=TaskStore(self.tasks_dir),
             environment=environment_config("local", options),
-            trials_dir=self.trials_dir,
+            folders=TrialFolders(self.trials_dir, keep_seconds=math.inf, keep_bytes=math.inf),
             agent_timeout=agent_timeout,
             setup_timeout=60,
         )
@@ -86,4 +89,4 @@ class HostileTask:
 
     async def run(self) -> Outcome:
         request = RunRequest(instance_id=self.task.name, agent_name="oracle")
-        return await self.runner.run(self.task, request, self.runner.agent_of(request))
+        return await self.runner.run(self.task, request, await self.runner.agent_of(request))
