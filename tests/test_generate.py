@@ -19,7 +19,7 @@ import generate
 from trajectory.outcome import Outcome, discarded
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-CHECKS = REPOSITORY / "tests" / "miles_hooks" / "check_hooks.py"
+CHECKS = sorted((REPOSITORY / "tests" / "miles_hooks").glob("check_*.py"))
 # The wheel brings the pure-Python parts of sglang and Megatron along; the others are what importing those needs
 # beyond our own environment.
 REQUIREMENTS = ("miles-rl==0.0.2", "ipython==9.18.1", "pybase64==1.5.1", "pylatexenc==2.11", "traitlets==5.16.1")
@@ -75,12 +75,13 @@ def install_miles() -> Path:
 
 @pytest.fixture(scope="session")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Test function of check_hooks.py -> what failed in it, over all its cases."""
+    """Test function of the checks -> what failed in it, over all its cases."""
     report = tmp_path_factory.mktemp("miles") / "report.xml"
     path = os.pathsep.join(str(folder) for folder in (install_miles(), REPOSITORY / "tests" / "stubs", REPOSITORY))
     settings = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.miles_hooks.miles_parts"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", str(CHECKS)],
+        [*command, f"--junitxml={report}", *map(str, CHECKS)],
         cwd=REPOSITORY,
         env=os.environ | settings,
         capture_output=True,
@@ -97,9 +98,10 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 def checks() -> Iterator[str]:
-    for node in ast.parse(CHECKS.read_text()).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            yield node.name
+    for path in CHECKS:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                yield node.name
 
 
 @pytest.mark.parametrize("check", list(checks()))
