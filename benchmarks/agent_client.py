@@ -2,9 +2,9 @@
 
     uv run python benchmarks/agent_client.py                 1,000 calls a round, and memory with 1,000 open; 1 minute
 
-The three sides take turns in one process against a stand-in that answers at once, in a process of its own: `run`, httpx
-with a new connection for each call (as `run` needs: a trial is too long and too costly for a connection that the server
-may just be closing), and httpx as it comes, which keeps connections. Memory is the growth of the resident set of a fresh
+The three sides take turns in one process against a stand-in that answers at once, in a process of its own: `run`,
+httpx with a new connection for each call (as `run` has it: a trial is too costly for a connection that the server may
+just be closing), and httpx as it comes, which keeps connections. Memory is the growth of the resident set of a fresh
 process for each side, from a warm client to 1,000 calls that wait for their answer.
 """
 

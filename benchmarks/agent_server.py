@@ -1,12 +1,12 @@
 """Trials a minute and CPU of a trial through the agent server, against a plain loop of Harbor's trials.
 
-    uv run python benchmarks/agent_server.py                the oracle and the shell agent at 1, 8 and 32 at once; 5 minutes
+    uv run python benchmarks/agent_server.py            the oracle and the shell agent at 1, 8 and 32 at once; 6 minutes
 
 Both sides run the same task in the same bubblewrap sandbox with the same agent, in turn, each as a process of its own.
-The server's side is POST /run: HTTP, queue, trial, verdict, reply; the caller writes to bare sockets, since it would be on
-another machine (benchmarks/agent_client.py has its cost). The shell agent's model is a script that answers at once. Left
-out: what a model and real commands take, which is most of a trial; what is left is all overhead. CPU is that of the
-process and of everything it ran, from /proc.
+The server's side is POST /run: HTTP, queue, trial, verdict, reply; the caller writes to bare sockets, since it would be
+on another machine (benchmarks/agent_client.py has its cost). The shell agent's model is a script that answers at once.
+Left out: what a model and real commands take, which is most of a trial; what is left is all overhead. CPU is that of
+the process and of everything it ran, from /proc.
 """
 
 from __future__ import annotations
