@@ -7,7 +7,7 @@ Environment, read at every call:
   AGENT_SERVER_URL              root of the agent server (else SWE_AGENT_URL, else http://localhost:11000)
   AGENT_MODEL_NAME              name of the served model (else SWE_AGENT_MODEL_NAME, else "model")
   AGENT_SERVER_TOKEN_FILE       file with the bearer token of the agent server
-  AGENT_SERVER_WAIT             seconds to wait, before a trial starts, for a server that cannot be reached (600)
+  AGENT_SERVER_WAIT             seconds to wait for a server that cannot be reached before a trial starts (600)
   AGENT_TRIAL_TIMEOUT           seconds after which a started trial is given up (7200)
   AGENT_SERVER_MAX_CONNECTIONS  most trials at a time from this process (no cap)
   SANDBOX_AUTO_STOP_MINUTES     minutes after which a provider stops an idle sandbox (the server's own)
@@ -137,32 +137,20 @@ async def _post(url: str, content: bytes, headers: dict[str, str], metadata: Map
         try:
             async with asyncio.timeout(timeout):
                 response = await _client().post(url, content=content, headers=headers)
+            return _outcome_of(response, metadata)
         except TimeoutError:
             return _lost("ServerTimeout", f"no answer within AGENT_TRIAL_TIMEOUT, {timeout:g} s", metadata)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            problem = _cause(error)
+            # Only a connection that never stood is tried again: no trial can have started.
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return _lost("ServerUnreachable", f"{_shown(url)}: {_cause(error)}", metadata)
+            _notice_waiting(url, error, left)
+            # Spread out, so that all trajectories of a step do not knock at the same moment.
+            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
+            pause = min(pause * 2, LONGEST_RETRY)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _lost("ServerUnreachable", f"{_shown(url)}: {_cause(error)}", metadata)
-        else:
-            if not _turned_away(response):
-                return _outcome_of(response, metadata)
-            problem = f"HTTP {response.status_code}: {response.text[:200]}"
-        # Only here is it known that no trial has started, so only here is it tried again.
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return _lost("ServerUnreachable", f"{_shown(url)}: {problem}", metadata)
-        _notice_waiting(url, problem, left)
-        # Spread out, so that all trajectories of a step do not knock at the same moment.
-        await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
-        pause = min(pause * 2, LONGEST_RETRY)
-
-
-def _turned_away(response: httpx.Response) -> bool:
-    """Whether the server says that it takes no trial just now, as one does that is about to be restarted.
-
-    A gateway's bare 503 does not say that: its server may have died with the trial.
-    """
-    return response.status_code == 503 and "retry-after" in response.headers
 
 
 def _outcome_of(response: httpx.Response, metadata: Mapping[str, Any]) -> Outcome:
@@ -338,13 +326,13 @@ def _warn_once(message: str) -> None:
         logger.warning("%s", message)
 
 
-def _notice_waiting(url: str, problem: str, left: float) -> None:
+def _notice_waiting(url: str, error: Exception, left: float) -> None:
     """One line a minute for the whole process, not one per trajectory."""
     global _last_waiting_notice
     now = time.monotonic()
     if now - _last_waiting_notice >= WAITING_NOTICE_EVERY:
         _last_waiting_notice = now
-        logger.warning("waiting up to %.0f s for the agent server at %s: %s", left, _shown(url), problem)
+        logger.warning("waiting up to %.0f s for the agent server at %s: %s", left, _shown(url), _cause(error))
 
 
 def _cause(error: Exception) -> str:

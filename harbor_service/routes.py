@@ -44,8 +44,7 @@ class Routes:
                 lambda _: self._runner.run(folder, body, agent),
             )
         except DeskClosed as error:
-            # Retry-After: no trial has started, so the caller may wait for our successor.
-            raise HTTPException(503, str(error), {"Retry-After": "1"}) from error
+            raise HTTPException(503, str(error)) from error
         watch = asyncio.create_task(self._end_on_hang_up(entry, connection))
         try:
             outcome = await self._desk.outcome_of(entry)

@@ -32,7 +32,6 @@ class Answer:
     delay: float = 0.0
     when: asyncio.Event | None = None
     reset: bool = False
-    headers: str = ""  # whole lines
 
 
 @dataclass
@@ -87,9 +86,7 @@ class AgentServerStub:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return
         payload = answer.body.encode()
-        writer.write(
-            f"HTTP/1.1 {answer.status} x\r\ncontent-length: {len(payload)}\r\n{answer.headers}\r\n".encode() + payload
-        )
+        writer.write(f"HTTP/1.1 {answer.status} x\r\ncontent-length: {len(payload)}\r\n\r\n".encode() + payload)
         await writer.drain()
 
     @staticmethod

@@ -250,25 +250,6 @@ async def test_a_server_that_stays_away_is_a_discard_after_the_wait(monkeypatch:
     assert 0.5 < asyncio.get_running_loop().time() - begin < 3.0
 
 
-async def test_a_server_that_is_about_to_be_restarted_is_waited_for(
-    server: AgentServerStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AGENT_SERVER_WAIT", "20")
-    closing = Answer("the server is shutting down", 503, headers="Retry-After: 1\r\n")
-    server.answer = lambda request: closing if len(server.requests) == 1 else Answer()
-    assert (await run())["exit_status"] == "Submitted"
-    assert len(server.requests) == 2
-
-
-async def test_a_gateway_without_a_server_is_not_asked_again(
-    server: AgentServerStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AGENT_SERVER_WAIT", "20")
-    server.answer = lambda request: Answer("no server", 503)
-    assert (await run())["exit_status"] == "ServerUnreachable"
-    assert len(server.requests) == 1, "its trial may have started"
-
-
 @pytest.mark.parametrize("url", ["no-scheme", "ftp://127.0.0.1", "http://[::1", "http://127.0.0.1:99999999"])
 async def test_a_server_url_that_cannot_be_used_is_a_discard_at_once(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("AGENT_SERVER_URL", url)
