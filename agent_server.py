@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 
-from disk.open_files import allow_open_files
 from harbor_service.command_line import parse_settings
 from harbor_service.environments import BadEnvironment, check_environment, clear_leftovers, environment_config
 from harbor_service.provider_keys import load_provider_keys
@@ -24,7 +23,6 @@ def main() -> int:
     # One line for each request of each trial helps nobody and costs CPU.
     for name in ("httpx", "harbor.utils.logger"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    allow_open_files()
     try:
         settings = parse_settings(sys.argv[1:])
         load_provider_keys(os.environ)
