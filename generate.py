@@ -2,7 +2,8 @@
 
   --custom-generate-function-path generate.generate     records what a trajectory came to, aborts a discard
   --custom-rm-path                generate.reward_func  the reward that the agent server gave
-  --rollout-function-path         generate.RolloutFn    the agents' numbers in the step's metrics (synchronous only)
+  --rollout-function-path         generate.RolloutFn    the agents' numbers in the step's metrics (synchronous)
+  --custom-rollout-log-function-path generate.log_rollout  the same for the fully asynchronous rollout
 
 Environment, set by the launchers: TRACES_DIR (where the outcomes file goes, else --dump-details) and
 MAX_CONSECUTIVE_DISCARDS (256). Importing this file needs no Miles; using its Miles hooks does.
@@ -16,8 +17,7 @@ import importlib
 import logging
 import os
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
@@ -25,14 +25,15 @@ import httpx
 from trajectory.discards import ConsecutiveDiscards, TooManyDiscards
 from trajectory.metrics import aggregate_agent_metrics, flat_samples, sample_metadata
 from trajectory.outcome import Outcome, discarded, finite_number
-from trajectory.outcomes_file import OutcomesFile, outcome_line
+from trajectory.outcomes_file import OutcomesFile, OutcomesTail, outcome_line
 from trajectory.report import listening
 from trajectory.sample import OUTCOME_KEYS, mark_sample
+from trajectory.step_outcomes import StepOutcomes
 
 if TYPE_CHECKING:
     RolloutFn: type[Any]
 
-__all__ = ["RolloutFn", "aggregate_agent_metrics", "generate", "reward_func"]
+__all__ = ["RolloutFn", "aggregate_agent_metrics", "generate", "log_rollout", "reward_func"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,24 +45,40 @@ WATCH_INTERVAL = 0.5
 SESSION_FAULTS = (AssertionError, KeyError, ValueError, TimeoutError, OSError, httpx.HTTPError)
 
 
+STEP_KEY = "rollout/step"
+
+
 @dataclass
-class _Step:
-    """What this process knows of the synchronous rollout in progress."""
+class _Traces:
+    """The outcomes file of this process, and what all processes append beside it."""
 
-    rollout_id: int | None = None
-    discarded: Counter[str] = field(default_factory=Counter[str])
-
-    def begin(self, rollout_id: int) -> None:
-        self.rollout_id = rollout_id
-        self.discarded.clear()
-
-    def metrics(self) -> dict[str, float]:
-        """Discarded trajectories of the step; the samples that Miles keeps no longer show them."""
-        by_status = {f"agent/discarded/{status}": float(count) for status, count in sorted(self.discarded.items())}
-        return {"agent/discarded": float(self.discarded.total())} | by_status
+    file: OutcomesFile
+    tail: OutcomesTail
 
 
-_step = _Step()
+class _Rollout:
+    """The rollout in progress and what has become of its trajectories."""
+
+    def __init__(self) -> None:
+        self.rollout_id: int | None = None
+        """None where nobody knows it: fully asynchronous."""
+
+    def record(self, args: Any, line: dict[str, Any]) -> None:
+        traces = _traces(_traces_dir(args))
+        # Counted from the file, where other processes write as well; here only what did not get there.
+        if traces is None or not traces.file.append(line):
+            _step_outcomes(args.n_samples_per_prompt).add(line)
+
+    def metrics(self, args: Any) -> dict[str, float]:
+        """Trajectories and groups since the last call; the samples that Miles keeps do not show the discarded ones."""
+        step = _step_outcomes(args.n_samples_per_prompt)
+        traces = _traces(_traces_dir(args))
+        for line in traces.tail.read() if traces is not None else ():
+            step.add(line)
+        return step.metrics()
+
+
+_rollout = _Rollout()
 
 
 async def generate(input: Any) -> Any:
@@ -77,9 +94,16 @@ async def generate(input: Any) -> Any:
     started = time.monotonic()
 
     def record(outcome: Outcome) -> None:
-        _append_outcome(input.args, sample, outcome, time.monotonic() - started, evaluation)
-        if outcome.discard and not evaluation:
-            _step.discarded[outcome.exit_status] += 1
+        line = outcome_line(
+            outcome,
+            seconds=time.monotonic() - started,
+            group_index=sample.group_index,
+            index=sample.index,
+            instance_id=sample_metadata(sample).get("instance_id"),
+            rollout_id=None if evaluation else _rollout.rollout_id,
+            evaluation=evaluation,
+        )
+        _rollout.record(input.args, line)
         _discards().record(outcome)
 
     with listening() as reported:
@@ -164,25 +188,18 @@ def _outcome_in_metadata(samples: list[Any]) -> Outcome | None:
     return None
 
 
-def _append_outcome(args: Any, sample: Any, outcome: Outcome, seconds: float, evaluation: bool) -> None:
-    traces_dir = os.environ.get("TRACES_DIR") or getattr(args, "dump_details", None)
-    if not traces_dir:
-        return
-    line = outcome_line(
-        outcome,
-        seconds=seconds,
-        group_index=sample.group_index,
-        index=sample.index,
-        instance_id=sample_metadata(sample).get("instance_id"),
-        rollout_id=None if evaluation else _step.rollout_id,
-        evaluation=evaluation,
-    )
-    _outcomes_file(str(traces_dir)).append(line)
+def _traces_dir(args: Any) -> str | None:
+    return os.environ.get("TRACES_DIR") or getattr(args, "dump_details", None)
 
 
 @functools.cache
-def _outcomes_file(traces_dir: str) -> OutcomesFile:
-    return OutcomesFile(traces_dir)
+def _traces(traces_dir: str | None) -> _Traces | None:
+    return _Traces(OutcomesFile(traces_dir), OutcomesTail(traces_dir)) if traces_dir else None
+
+
+@functools.cache
+def _step_outcomes(group_size: int) -> StepOutcomes:
+    return StepOutcomes(group_size)
 
 
 @functools.cache
@@ -215,18 +232,45 @@ def _rollout_fn_class() -> type[Any]:
             base.__init__(self, input)
 
         async def _call_train(self, input: Any) -> Any:
-            _step.begin(input.rollout_id)
+            args = self.state.args
+            _rollout.rollout_id = input.rollout_id
             try:
-                output = await _until_too_many_discards(base._call_train(self, input), self.state.args)
+                output = await _until_too_many_discards(base._call_train(self, input), args)
             finally:
-                _step.rollout_id = None
-            metrics = aggregate_agent_metrics(output.samples) | _step.metrics()
+                _rollout.rollout_id = None
+            metrics = aggregate_agent_metrics(output.samples) | _rollout.metrics(args)
+            _step_outcomes(args.n_samples_per_prompt).forget_open_groups()
             output.metrics = {**(output.metrics or {}), **metrics}
             logger.info("agents of rollout %s: %s", input.rollout_id, metrics)
             return output
 
     RolloutFn.__qualname__ = "RolloutFn"
     return RolloutFn
+
+
+def log_rollout(rollout_id: int, args: Any, samples: Any, extra: Any, rollout_time: float) -> bool:
+    """The agents' numbers of one rollout, to Miles' trackers (W&B, Prometheus, ...) at the step of its own numbers.
+
+    Miles calls it with the samples that it trains on; groups that it dropped come from the outcomes file. Answers
+    False: Miles logs its own numbers as well.
+    """
+    del extra, rollout_time
+    if args.load_debug_rollout_data:
+        # Samples of an earlier run, which Miles does not log either.
+        return False
+    metrics = aggregate_agent_metrics(samples) | _rollout.metrics(args)
+    logger.info("agents of rollout %s: %s", rollout_id, metrics)
+    step = _miles("miles.utils.metric_utils").compute_rollout_step(args, rollout_id)
+    _tracking().log(args, {**metrics, STEP_KEY: step}, step_key=STEP_KEY)
+    return False
+
+
+def _tracking() -> Any:
+    try:
+        return _miles("miles.utils.tracking_utils.tracking")
+    except ModuleNotFoundError:
+        # An older Miles has it one level up.
+        return _miles("miles.utils.tracking_utils")
 
 
 async def _until_too_many_discards(rollout: Any, args: Any) -> Any:

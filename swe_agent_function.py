@@ -34,6 +34,7 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
+from disk.open_files import allow_open_files
 from trajectory.outcome import Outcome, discarded
 from trajectory.report import report
 from trajectory.sample import OUTCOME_KEYS
@@ -119,7 +120,7 @@ async def _run(base_url: str, sampling_params: Mapping[str, Any], metadata: Mapp
     try:
         content = json.dumps(_request(base_url, sampling_params, metadata), allow_nan=False).encode()
         headers = _headers(_token())
-    except (TypeError, ValueError, OverflowError, OSError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError, OSError) as error:
         return _lost("RequestRejected", f"the request cannot be built: {_cause(error)}", metadata)
     try:
         url = f"{_usable(_server_url())}/run"
@@ -292,6 +293,7 @@ def _client() -> httpx.AsyncClient:
     loop = asyncio.get_running_loop()
     client = _clients.get(loop)
     if client is None:
+        allow_open_files()
         # A trial is silent for an hour: probes keep the path open and find a dead peer.
         keepalive = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
         for name, seconds in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 5)):
@@ -369,7 +371,19 @@ def _notice_waiting(url: str, cause: str, left: float) -> None:
 
 
 def _cause(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """Name and text of `error`; of a failed connection the system's own text, which says refused or too many files."""
+    text = str(_system_error(error) or error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """The error with a number that the libraries between here and the socket wrapped."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None:
+            return error
+        several = cast(tuple[BaseException, ...], getattr(error, "exceptions", ()))
+        error = several[0] if several else error.__cause__ or error.__context__
+    return None
 
 
 def _shown(url: str) -> str:

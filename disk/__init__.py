@@ -1,1 +1,1 @@
-"""Files that are whole or absent."""
+"""Files that are whole or absent, and how many may be open."""

@@ -25,11 +25,12 @@ class Request:
 
 @dataclass
 class Answer:
-    """What to send back; `reset` cuts the connection instead, `delay` is in seconds."""
+    """What to send back, after `delay` seconds or once `when` is set; `reset` cuts the connection instead."""
 
     body: str = '{"reward": 1.0, "exit_status": "Submitted"}'
     status: int = 200
     delay: float = 0.0
+    when: asyncio.Event | None = None
     reset: bool = False
 
 
@@ -51,7 +52,7 @@ class AgentServerStub:
     @contextlib.asynccontextmanager
     async def serving(self, port: int = 0) -> AsyncGenerator["AgentServerStub"]:
         """Listens on 127.0.0.1 while the block runs."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", port, backlog=512)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", port, backlog=2048)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self
@@ -76,7 +77,7 @@ class AgentServerStub:
         request = Request(method, path, headers, json.loads(body) if body else None)
         self.requests.append(request)
         answer = self.answer(request)
-        if await self._caller_left(reader, answer.delay):
+        if await self._caller_left(reader, answer):
             self.hung_up += 1
             return
         if answer.reset:
@@ -89,15 +90,17 @@ class AgentServerStub:
         await writer.drain()
 
     @staticmethod
-    async def _caller_left(reader: asyncio.StreamReader, delay: float) -> bool:
-        if not delay:
+    async def _caller_left(reader: asyncio.StreamReader, answer: Answer) -> bool:
+        if not answer.delay and answer.when is None:
             return False
+        due = asyncio.ensure_future(asyncio.sleep(answer.delay) if answer.when is None else answer.when.wait())
+        leaving = asyncio.ensure_future(reader.read(1))
         try:
-            return await asyncio.wait_for(reader.read(1), delay) == b""
-        except TimeoutError:
-            return False
-        except ConnectionError:
-            return True
+            await asyncio.wait({due, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return not due.done() and (leaving.exception() is not None or leaving.result() == b"")
+        finally:
+            due.cancel()
+            leaving.cancel()
 
 
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:

@@ -97,14 +97,48 @@ def read_outcomes(traces_dir: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """All lines of all processes, oldest first. A line that is not a JSON object (torn by a kill) is left out."""
     lines: list[dict[str, Any]] = []
     for path in sorted((Path(traces_dir) / FOLDER).glob("*.jsonl")):
-        for raw in path.read_bytes().splitlines():
-            try:
-                value = json.loads(raw)
-            except ValueError:
-                continue
-            if isinstance(value, dict):
-                lines.append(cast(dict[str, Any], value))
+        lines += _objects(path.read_bytes())
     return sorted(lines, key=_time_of)
+
+
+class OutcomesTail:
+    """Follows `<traces>/outcomes/`: what all processes append from now on, each line once.
+
+    A shared folder shows what other machines wrote; a line is taken when it is whole.
+    """
+
+    def __init__(self, traces_dir: str | os.PathLike[str]) -> None:
+        self._folder = Path(traces_dir) / FOLDER
+        self._offsets = {path: path.stat().st_size for path in self._folder.glob("*.jsonl")}
+
+    def read(self) -> list[dict[str, Any]]:
+        """The lines that are new since the last call, file by file; a file that cannot be read is left for later."""
+        lines: list[dict[str, Any]] = []
+        for path in sorted(self._folder.glob("*.jsonl")):
+            try:
+                with path.open("rb") as file:
+                    file.seek(self._offsets.get(path, 0))
+                    data = file.read()
+            except OSError as error:
+                logger.warning("outcomes in %s are not counted yet: %s", path, error)
+                continue
+            whole = data[: data.rfind(b"\n") + 1]
+            self._offsets[path] = self._offsets.get(path, 0) + len(whole)
+            lines += _objects(whole)
+        return lines
+
+
+def _objects(data: bytes) -> list[dict[str, Any]]:
+    """The JSON objects among the lines of `data`; what a killed process tore is left out."""
+    found: list[dict[str, Any]] = []
+    for raw in data.splitlines():
+        try:
+            value = json.loads(raw)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(cast(dict[str, Any], value))
+    return found
 
 
 def _time_of(line: dict[str, Any]) -> float:

@@ -135,8 +135,12 @@ def agent(miles: MilesInstall, external_host: str | None, *, synchronous: bool) 
         *("--custom-generate-function-path", "generate.generate"),
         *("--custom-agent-function-path", "swe_agent_function.run"),
         *("--custom-rm-path", "generate.reward_func"),
-        # Miles refuses a rollout function beside --fully-async.
-        *(("--rollout-function-path", "generate.RolloutFn") if synchronous else ()),
+        # Miles refuses a rollout function beside --fully-async; there the agents' numbers are logged beside its own.
+        *(
+            ("--rollout-function-path", "generate.RolloutFn")
+            if synchronous
+            else ("--custom-rollout-log-function-path", "generate.log_rollout")
+        ),
         *("--dynamic-sampling-filter-path", NO_ABORTED),
         *("--tito-model", "glm47"),
         "--use-session-server",

@@ -83,9 +83,7 @@ class AgentServerProcess:
         return self.client.get("/health").json()
 
     def cpu_seconds(self) -> float:
-        """CPU of the server and of every child it has waited for."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return sum(int(value) for value in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process.pid)
 
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -95,6 +93,12 @@ class AgentServerProcess:
         self.client.close()
         if self.process.poll() is None:
             self.terminate()
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU of a process and of every child it has waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(int(value) for value in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def run_body(instance_id: object, base_url: str | None = None, **fields: Any) -> dict[str, Any]:
