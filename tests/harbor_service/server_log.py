@@ -2,12 +2,17 @@
 
 import re
 
-_ENDED = re.compile(r"(?:shell|oracle|nop) (\S+): (\w+), reward ")
+_ENDED = re.compile(r"(?:shell|oracle|nop) (\S+): (\w+), reward \S+, (\S+) s ")
 
 
 def ended_trials(log: str) -> dict[str, list[str]]:
-    """instance_id -> exit status of each trial of it that ended; a server that was killed says nothing of the last."""
+    """instance_id -> exit status of each trial of it that started and ended.
+
+    A server that was killed says nothing of its last ones; one that was cut off in the queue never was a trial.
+    """
     found: dict[str, list[str]] = {}
-    for instance_id, status in _ENDED.findall(log):
+    for instance_id, status, seconds in _ENDED.findall(log):
+        if status == "Aborted" and float(seconds) == 0:
+            continue
         found.setdefault(instance_id, []).append(status)
     return found

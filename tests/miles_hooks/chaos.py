@@ -196,6 +196,8 @@ def agree(line: dict[str, Any], sample: Any, trials: list[str], was_cancelled: b
         assert trials == [], f"refused, and run all the same: {line} {trials}"
     elif status == "InvalidReply":
         assert len(trials) == 1, f"there was a reply, so there was a trial: {line}"
+    elif status == "Aborted":
+        assert trials in ([], ["Aborted"]), f"ended by the server, in the queue or later: {line} {trials}"
     elif status not in CLIENT_SIDE:
         assert trials == [status], f"the server says otherwise: {line} {trials}"
 
