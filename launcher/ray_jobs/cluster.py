@@ -118,6 +118,8 @@ def _start(folder: Path, command: list[str], output: IO[bytes], keep: bool) -> s
     }
     # Jobs call `python3`: here that is the one that has Ray, also where its environment was not activated.
     environment["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))
+    # Below `uv run` Ray would send this whole folder to its workers and start them through uv.
+    environment["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
     # There is no other node that could take over while this one drains.
     environment["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] = "0"
     return subprocess.Popen(
