@@ -133,6 +133,14 @@ async def test_every_ending_of_a_trial_becomes_the_sample_that_the_table_says(
     assert (health["running"], health["queued"]) == (0, 0)
 
 
+async def test_an_agent_that_gives_up_on_answers_in_a_wrong_form_is_scored(
+    failing: FailingServer, model: ModelStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_SERVER_URL", failing.process.url)
+    model.answer = lambda body: Reply("I do not know what to do.")
+    check(await sample_of("waits", model.base_url, agent_name="mini-swe-agent"), "RepeatedFormatError", 0.0)
+
+
 async def test_a_flushed_trial_is_aborted(failing: FailingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_SERVER_URL", failing.process.url)
     waiting = asyncio.create_task(sample_of("waits", failing.model.base_url, session_server_instance_id="mine"))

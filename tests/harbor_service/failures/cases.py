@@ -78,6 +78,8 @@ BY_STATUS: dict[str, Case] = {
 
 # Rows with an ending of their own; every other row is planted by `cases`.
 _OWN: dict[str, Case] = {
+    # What the agent did before counts for nothing; a real bomb is in test_run_route.py.
+    "SandboxLimitExceeded": _planted("ResourceLimitExceeded", 0.0, "SandboxLimitExceeded"),
     "AgentTimeoutError": Case(
         "TimeLimitExceeded", 1.0, "AgentTimeoutError", (bash("mkdir target; false"), Reply(delay=30))
     ),
@@ -147,6 +149,7 @@ def exception_rows() -> dict[str, str]:
     """Every exception of the table with its status, as the module holds them."""
     tables = (
         exit_status.POLICY_FAULTS,
+        exit_status.RESOURCE_FAULTS,
         exit_status.VERIFIER_FAULTS,
         exit_status.SANDBOX_FAULTS,
         exit_status.TASK_FAULTS,

@@ -21,6 +21,7 @@ _MODULES = tuple(
             "harbor_service.model_client",
             "sandbox.bubblewrap",
             "sandbox.dockerfile",
+            "sandbox.limits",
             "litellm.exceptions",
             "openai",
             "builtins",
