@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MILES = ROOT / "tests" / "stubs" / "miles"
 LINE = "line 0"
 _PARTS = """
-import sys, time
+import sys, threading, time
 began = time.perf_counter()
 sys.path.insert(0, {root!r})
 import run
@@ -41,7 +41,7 @@ plan, recipe = plan_run(run.PROGRAM, resolved, run.LAUNCHER.recipe, run.LAUNCHER
 planned = time.perf_counter()
 from launcher.miles.miles_preflight import check_machines, node_spec
 spec = node_spec(plan, recipe, resolved.options)
-check_machines(plan, spec, 1, {address!r}, {{}})
+check_machines(plan, spec, 1, {address!r}, {{}}, threading.Event())
 checked = time.perf_counter()
 from launcher.ray_jobs.cluster import Cluster
 from launcher.ray_jobs.job import JobSpec, run_job
