@@ -6,51 +6,53 @@ Lines come back in memory that both processes see, since copying them through a 
 import io
 import multiprocessing
 import os
-import signal
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from mmap import mmap
-from multiprocessing.connection import Connection
-from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 
 from miles_data.findings import DataError, Finding
 from miles_data.input_file import BYTE_ORDER_MARK
 from miles_data.json_lines import item_of_line
 from miles_data.line_blocks import (
-    BLOCK,
     Block,
     BlockBroken,
     BlockLine,
     BlockRecord,
     blocks_of,
-    convert_block,
     read_block,
 )
+from miles_data.line_worker import SLOT, SLOTS
 from miles_data.records import Outcome, Record, outcome_of
 from miles_data.rows import Broken, Meter, RowAt, Skipped
 from miles_data.rules import Rules
 
-_SLOTS = 6  # blocks that a process has at a time: one in work, one that is being written
-_SLOT = 2 * BLOCK  # bytes; lines that need more go through the pipe
-
 
 class LineWorker:
-    """A process that converts blocks of a file, at most two at a time, in the order they are given."""
+    """A process that converts blocks of a file, at most `SLOTS` at a time, in the order they are given."""
 
     def __init__(self, descriptor: int) -> None:
-        memory = os.memfd_create("lines")
-        os.ftruncate(memory, _SLOTS * _SLOT)
-        self._memory = memoryview(mmap(memory, 0))
-        self._connection, theirs = multiprocessing.Pipe()
-        self._process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
-        self._process.start()
-        theirs.close()
-        assert self._process.pid is not None
-        for shared in (descriptor, memory):
-            send_handle(self._connection, shared, self._process.pid)
-        os.close(memory)
+        shared = os.memfd_create("lines")
+        try:
+            os.ftruncate(shared, SLOTS * SLOT)
+            self._memory = memoryview(mmap(shared, 0))
+            self._connection, theirs = multiprocessing.Pipe()
+            with theirs:
+                handles = (theirs.fileno(), descriptor, shared)
+                # A program of its own: a multiprocessing.Process would run the caller's main module once more. And in a
+                # session of its own: Ctrl-C is for the process that a person started, and that one ends the others.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "miles_data.line_worker", *map(str, handles)],
+                    pass_fds=handles,
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                    start_new_session=True,
+                )
+        finally:
+            os.close(shared)
         self._slot = 0
 
     def set_rules(self, rules: Rules, lengths_only: bool) -> None:
@@ -61,22 +63,22 @@ class LineWorker:
         self._send(block)
 
     def take(self) -> tuple[list[BlockLine], memoryview]:
-        """Of the oldest block that was given; the memory is written again after the next but one is given."""
-        slot, self._slot = self._slot, (self._slot + 1) % _SLOTS
+        """Of the oldest block that was given; its memory is used again for the block that is given `SLOTS` later."""
+        slot, self._slot = self._slot, (self._slot + 1) % SLOTS
         try:
             found, length = self._connection.recv()
             if isinstance(found, DataError | OSError):
                 raise found
-            if length > _SLOT:
+            if length > SLOT:
                 return found, memoryview(self._connection.recv_bytes())
         except (EOFError, ConnectionError) as error:
             raise self._died() from error
-        return found, self._memory[slot * _SLOT : slot * _SLOT + length]
+        return found, self._memory[slot * SLOT : slot * SLOT + length]
 
     def close(self) -> None:
         self._connection.close()
         self._process.terminate()
-        self._process.join()
+        self._process.wait()
 
     def _send(self, message: object) -> None:
         try:
@@ -85,37 +87,8 @@ class LineWorker:
             raise self._died() from error
 
     def _died(self) -> DataError:
-        self._process.join()
-        return DataError(f"a process of the conversion ended too early (exit code {self._process.exitcode})")
-
-
-def _serve(connection: Connection) -> None:
-    # Ctrl-C reaches every process of the terminal; the one that was started by a person ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        descriptor, shared = recv_handle(connection), recv_handle(connection)
-        memory = mmap(shared, 0)
-        rules, lengths_only = connection.recv()
-        slot = 0
-        while True:
-            _answer(connection, memory, slot, read_block(descriptor, connection.recv()), rules, lengths_only)
-            slot = (slot + 1) % _SLOTS
-    except (EOFError, ConnectionError):
-        return
-    except (DataError, OSError) as error:
-        connection.send((error, 0))
-
-
-def _answer(connection: Connection, memory: mmap, slot: int, data: bytes, rules: Rules, lengths_only: bool) -> None:
-    found, pieces = convert_block(data, rules, lengths_only)
-    length = sum(map(len, pieces))
-    if length <= _SLOT:
-        start = slot * _SLOT
-        for piece in pieces:
-            memory[start : (start := start + len(piece))] = piece
-    connection.send((found, length))
-    if length > _SLOT:
-        connection.send_bytes(b"".join(pieces))
+        code = self._process.wait()
+        return DataError(f"a process of the conversion ended too early (exit code {code})")
 
 
 def in_blocks(
@@ -152,9 +125,9 @@ def in_blocks(
 def _converted(
     workers: list[LineWorker], blocks: Iterator[Block]
 ) -> Iterator[tuple[Block, list[BlockLine], memoryview]]:
-    """Each block with what was made of it, in order. Its memory is used again once the next one is asked for."""
+    """Each block with what was made of it, in order. Its memory is used again as soon as the next one is asked for."""
     waiting: deque[tuple[Block, LineWorker]] = deque()
-    for _ in range(_SLOTS):
+    for _ in range(SLOTS):
         for worker, block in zip(workers, blocks, strict=False):
             worker.give(block)
             waiting.append((block, worker))
