@@ -1,0 +1,46 @@
+"""README and docs say nothing that is not so."""
+
+import re
+
+import pytest
+
+from tests.documentation import ROOT, is_printed, pages
+
+TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
+CODE = re.compile(r"`([^`]+)`")
+
+
+def documented() -> list[str]:
+    """The messages in the first column of the tables."""
+    rows = [line for line in TROUBLESHOOTING.read_text().splitlines() if line.startswith("| `")]
+    return [message for row in rows for message in CODE.findall(row.split(" | ")[0])]
+
+
+@pytest.mark.parametrize("message", documented())
+def test_a_documented_message_is_one_that_the_code_prints(message: str) -> None:
+    assert is_printed(message)
+
+
+def test_a_message_that_nobody_prints_is_noticed() -> None:
+    assert not is_printed("the ... flux capacitor is ... empty")
+
+
+def test_links_lead_to_files_and_headings() -> None:
+    broken: list[str] = []
+    for page in pages():
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, heading = target.partition("#")
+            other = (page.parent / name) if name else page
+            if not other.exists():
+                broken.append(f"{page.name}: {target}")
+            elif heading and heading not in {anchor(line) for line in other.read_text().splitlines()}:
+                broken.append(f"{page.name}: {target}")
+    assert not broken
+
+
+def anchor(line: str) -> str:
+    """Of a heading, as Markdown renderers make it."""
+    text = line.lstrip("#").strip().lower() if line.startswith("#") else ""
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
