@@ -33,14 +33,12 @@ def test_links_lead_to_files_and_headings() -> None:
                 continue
             name, _, heading = target.partition("#")
             other = (page.parent / name) if name else page
-            if not other.exists() or (
-                heading and heading not in {anchor(line) for line in other.read_text().splitlines()}
-            ):
+            if not other.exists() or (heading and heading not in anchors(other.read_text())):
                 broken.append(f"{page.name}: {target}")
     assert not broken
 
 
-def anchor(line: str) -> str:
-    """Of a heading, as Markdown renderers make it."""
-    text = line.lstrip("#").strip().lower() if line.startswith("#") else ""
-    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+def anchors(page: str) -> set[str]:
+    """Of the headings, as Markdown renderers make them."""
+    headings = (line.lstrip("#").strip().lower() for line in page.splitlines() if line.startswith("#"))
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
