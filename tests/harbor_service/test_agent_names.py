@@ -54,6 +54,21 @@ def test_name_that_is_no_agent_is_refused(name: str, words: str) -> None:
         config(name)
 
 
+@pytest.mark.parametrize("does", ["raise KeyError('HOME')", "raise SystemExit(2)", "1/0", "this is no Python"])
+def test_module_that_cannot_be_imported_is_refused_and_ends_nothing(
+    tmp_path: Path, tasks_dir: Path, model: ModelStub, does: str
+) -> None:
+    (tmp_path / "broken_agent.py").write_text(f"{does}\n")
+    server = AgentServerProcess(tmp_path, tasks_dir, environ={"PYTHONPATH": str(tmp_path)})
+    try:
+        response = server.run("mkdir-1", model.base_url, agent_name="broken_agent:Agent")
+        assert response.status_code == 422
+        assert "broken_agent:Agent cannot be used here: " in response.json()["detail"]
+        assert server.run("mkdir-1", model.base_url).json()["reward"] == 1.0
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize("name", OWN_AGENTS)
 @pytest.mark.parametrize("options", [{"max_turns": 0}, {"max_turn": 3}, {"max_turns": "3"}, {"max_turns": True}])
 def test_option_that_cannot_work_is_refused_by_name(name: str, options: dict[str, Any]) -> None:
