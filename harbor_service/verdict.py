@@ -9,6 +9,7 @@ from typing import Any
 
 from harbor.models.trial.result import ExceptionInfo, TimingInfo, TrialResult
 
+from harbor_service.model_client import CONTEXT_ERROR
 from trajectory.exit_status import POLICY_FAULTS, RESOURCE_FAULTS, VERIFIER_FAULTS
 from trajectory.judge import judge_trial
 from trajectory.outcome import Outcome, finite_number
@@ -22,6 +23,7 @@ _REWARD_FILE_BLOCKED = "Failed to remove verifier reward files"
 # or wrote a number where names and numbers must be.
 _UNREADABLE_REWARD = ("IsADirectoryError", "RecursionError", "ValidationError")
 _UNREADABLE = "VerifierOutputParseError"  # what Harbor raises for the other unreadable ones
+_BAD_REQUEST = "BadRequestError"  # of the openai and litellm clients, also for a conversation that does not fit
 
 
 def verdict(result: TrialResult, *, uses_model: bool, counts_calls: bool = True) -> Outcome:
@@ -62,7 +64,9 @@ def _phases(result: TrialResult) -> list[tuple[ExceptionInfo | None, TimingInfo 
 
 
 def _name_of(error: ExceptionInfo, result: TrialResult) -> str:
-    """The name to judge by: Harbor's, or that of an unreadable reward where the verifier's output made Harbor raise."""
+    """The name to judge by: Harbor's, unless the text or the moment says more than that."""
+    if error.exception_type == _BAD_REQUEST and CONTEXT_ERROR.search(error.exception_message):
+        return "ContextLengthExceededError"
     blocked = error.exception_type == "RuntimeError" and error.exception_message.startswith(_REWARD_FILE_BLOCKED)
     if blocked or (error.exception_type in _UNREADABLE_REWARD and _is_the_verifiers(error, result)):
         return _UNREADABLE

@@ -133,6 +133,29 @@ def test_agent_of_ones_own_reports_what_it_knows_and_nothing_is_made_up(
     assert (reply["agent_metrics"]["rounds"], reply["agent_metrics"]["share"]) == (2, 0.1235)
 
 
+CONTEXT = '{"error": {"message": "This model\'s maximum context length is 2048 tokens."}}'
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward", "status"),
+    [
+        (Reply(status=500, body="boom"), None, "ModelEndpointFailed"),
+        (Reply(status=401, body="{}"), None, "ModelEndpointFailed"),
+        (Reply(status=429, body="{}"), None, "ModelEndpointFailed"),
+        (Reply(status=400, body='{"error": {"message": "no such field"}}'), None, "InfraError"),
+        (Reply(status=400, body=CONTEXT), 1.0, "SequenceLengthLimitExceeded"),
+    ],
+)
+def test_what_the_model_answers_an_agent_of_ones_own_decides_though_harbor_grades(
+    server: AgentServerProcess, model: ModelStub, reply: Reply, reward: float | None, status: str
+) -> None:
+    """With the openai client, as such agents have it; the task is solved before the model is asked."""
+    model.answer = lambda body: reply
+    agent = "tests.harbor_service.failures.asking_agent:AskingAgent"
+    answer = server.run("mkdir-1", model.base_url, agent_name=agent).json()
+    assert (answer["reward"], answer["exit_status"]) == (reward, status), answer
+
+
 @pytest.mark.parametrize(
     ("report", "status"),
     [({"model_calls": 0}, "NeverRan"), ({"model_calls": 3, "endpoint_failures": 1}, "ModelEndpointFailed")],
