@@ -181,7 +181,8 @@ class _Report:
             return
         for finding in findings:
             text = " ".join(f"{instance_id}: {finding.fault}: {finding.reason}".split())
-            print(text, flush=True)
+            # What a task printed may hold a terminal's control sequences.
+            print("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text), flush=True)
 
     def _conclude(self, seconds: float, stopped: signal.Signals | None) -> None:
         faults = Counter(finding.fault.value for findings in self._broken.values() for finding in findings)

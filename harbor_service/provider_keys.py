@@ -8,6 +8,7 @@ from harbor_service.settings import BadSetting
 
 # What the providers' own libraries read from this process' environment; no sandbox ever sees it.
 PROVIDER_KEYS: Final = ("DAYTONA_API_KEY", "E2B_API_KEY", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET")
+SERVER_SECRETS: Final = (*PROVIDER_KEYS, "HARBOR_ADMIN_SECRET")
 
 
 def load_provider_keys(environ: MutableMapping[str, str]) -> None:

@@ -123,10 +123,8 @@ async def serve(settings: Settings) -> int:
 
     servers = [(_Server(make_app(settings, runner, desk, metrics), started), listener)]
     if settings.dashboard_port:
-        known = (settings.token, settings.admin_secret, *map(os.environ.get, PROVIDER_KEYS))
-        secrets = [secret for secret in known if secret]
         page = _listen(DASHBOARD_HOST, settings.dashboard_port, "--dashboard-port")
-        servers.append((_Server(make_dashboard(desk, trials_dir, secrets), lambda: None), page))
+        servers.append((_Server(make_dashboard(desk, trials_dir, lambda: _secrets(settings)), lambda: None), page))
         _logger.info("dashboard on http://%s:%d/", DASHBOARD_HOST, settings.dashboard_port)
 
     # Harbor's modules are half a million objects that never die: walking them again and again cost 8% of a trial.
@@ -154,6 +152,14 @@ async def serve(settings: Settings) -> int:
         os._exit(codes[0])
     await close_shared_client()
     return codes[0]
+
+
+def _secrets(settings: Settings) -> list[str]:
+    """What no page may show."""
+    own = [
+        text for secret in (settings.token, settings.admin_secret) if secret is not None for text in secret.accepted()
+    ]
+    return own + [key for name in PROVIDER_KEYS if (key := os.environ.get(name))]
 
 
 async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, Any]) -> None:

@@ -200,7 +200,11 @@ def test_malformed_request_is_422_with_a_reason(server: AgentServerProcess, chan
     assert isinstance(response.json()["detail"], str)
 
 
-@pytest.mark.parametrize("body", [b"not json", b"[]", b"", b'{"instance_id": '])
+UNREADABLE = (b"\xff\xfe{}", b'{"instance_id": "\\ud800"}', b"[" * 100_000, b'{"instance_id": "a", "\\ud800": 1}')
+ODD_OPTION = b'{"instance_id": "mkdir-1", "base_url": "http://h:1/v1", "agent_options": {"\\ud800": 1}}'
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[]", b"", b'{"instance_id": ', *UNREADABLE, ODD_OPTION])
 def test_body_that_is_no_object_is_422(server: AgentServerProcess, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     assert server.client.post("/run", content=body, headers=headers).status_code == 422

@@ -77,6 +77,8 @@ REFUSED = {
     "segment_descriptors": "sysc(154, 0, 0, 0)",
     "more_processors": "sysc(203, 0, 8, b'\\xff' * 8)",
     "typing_on_a_terminal": "sysc(16, os.openpty()[1], 0x5412, b'x')",
+    "semaphores_that_no_process_maps": "sysc(64, 0, 32000, 0o600)",
+    "pages_given_to_a_pipe": "sysc(278, 1, 0, 0, 0)",
     "device_node": "sysc(133, b'/tmp/null', 0o20666, 0x103)",
 }
 
@@ -84,6 +86,7 @@ REFUSED = {
 ABSENT = {
     "clone3": "sysc(435, 0, 0)",
     "io_uring": "sysc(425, 8, 0)",
+    "asynchronous_io": "sysc(206, 8, 0)",
     "memory_files": "min(sysc(319, b'x', 0), sysc(447, 0))",
     "x32_numbers": "sysc(0x40000000 + 39)",
 }
@@ -151,6 +154,35 @@ async def test_ordinary_programs_do_not_meet_the_filter(box: Sandbox) -> None:
         "socket.create_connection(l.getsockname()); print('connected', len(os.sched_getaffinity(0)) > 0)"
     )
     assert await python(box, work) == "thread\n0 36\nconnected True"
+
+
+async def test_what_waits_in_sockets_is_little(box: Sandbox) -> None:
+    """Of TCP's memory the whole machine has only so much, and no process maps it."""
+    sent = (
+        "l = socket.create_server(('127.0.0.1', 0)); n = 0\n"
+        "pairs = [socket.socketpair(), (socket.create_connection(l.getsockname()), l.accept())]\n"
+        "for one, _ in pairs:\n"
+        "    for option in (7, 8, 32, 33): one.setsockopt(socket.SOL_SOCKET, option, 1 << 26)\n"
+        "    one.setblocking(False)\n"
+        "    try:\n        while True: n += one.send(b'x' * 65536)\n"
+        "    except BlockingIOError: print('waits', n >> 20)\n"
+    )
+    await asyncio.sleep(0.5)  # the connections' limits are set beside the first command
+    assert await python(box, sent) == "waits 0\nwaits 0"
+
+
+async def test_one_trial_cannot_take_all_terminals(box: Sandbox, base_dir: Path) -> None:
+    take = "n = 0\ntry:\n    while n < 300: os.openpty(); n += 1\nexcept OSError: print(n, flush=True)\n"
+    other = Sandbox(box.limits, base_dir)
+    await other.start()
+    try:
+        holding = asyncio.create_task(python(box, f"{take}import time; time.sleep(3)"))
+        await asyncio.sleep(1)
+        assert await python(other, take) == str(box.limits.terminals)
+        assert await holding == str(box.limits.terminals)
+        assert await got(other, "script -qc 'tty' /dev/null") == "/dev/pts/0"
+    finally:
+        await other.close()
 
 
 def test_an_unknown_kind_of_machine_is_refused() -> None:
