@@ -1,11 +1,12 @@
 """Four log formats as programs write them: nginx (combined), syslog (RFC 3164), Python's logging, JSON lines.
 
-Training and held-out logs share no address, host, program, user, file name or message. Addresses are those that
+Training and held-out logs share no address, path, host, program, user or message. Addresses are those that
 RFC 5737 sets apart for documentation.
 """
 
 import json
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tasks.words import Split
@@ -16,8 +17,6 @@ class Vocabulary:
     """What the logs of one split may name."""
 
     network: str  # first three parts of the addresses
-    logs: tuple[str, ...]
-    targets: tuple[str, ...]
     paths: tuple[str, ...]
     failures: tuple[str, ...]  # status codes
     clients: tuple[str, ...]
@@ -33,8 +32,6 @@ class Vocabulary:
 VOCABULARIES: dict[Split, Vocabulary] = {
     "train": Vocabulary(
         network="203.0.113",
-        logs=("access.log", "site.log", "server.log", "shop.log", "daily.log", "main.log"),
-        targets=("out.txt", "found.txt", "result.txt", "values.txt", "list.txt", "fields.txt"),
         paths=("/index.html", "/login", "/cart", "/style.css", "/search?q=shoes", "/img/logo.png", "/blog/post-7"),
         failures=("404", "500", "301", "503"),
         clients=("curl/8.5.0", "Mozilla/5.0 (X11; Linux x86_64)", "python-requests/2.32.3"),
@@ -59,8 +56,6 @@ VOCABULARIES: dict[Split, Vocabulary] = {
     ),
     "test": Vocabulary(
         network="198.51.100",
-        logs=("web.log", "front.log", "node.log", "night.log"),
-        targets=("answer.txt", "picked.txt", "extract.txt", "report.txt"),
         paths=("/home", "/api/v2/users", "/favicon.ico", "/docs/setup.html", "/tags?sort=new"),
         failures=("403", "502", "410"),
         clients=("Wget/1.21.4", "Go-http-client/2.0"),
@@ -88,69 +83,84 @@ def _clock(rng: random.Random) -> str:
     return f"{rng.randint(0, 23):02}:{rng.randint(0, 59):02}:{rng.randint(0, 59):02}"
 
 
-def _both(rng: random.Random, length: int, first: str, others: tuple[str, ...]) -> list[str]:
-    """`length` draws from all, `first` among them at least twice and never all of them: a filter has work to do."""
-    drawn = [first, first, rng.choice(others), *(rng.choice((first, *others)) for _ in range(length - 3))]
+def _some(rng: random.Random, wanted: str, others: tuple[str, ...]) -> list[str]:
+    """Five to eight draws, `wanted` among them at least twice and never all of them: a filter has work to do."""
+    drawn = [wanted, wanted, rng.choice(others), *(rng.choice((wanted, *others)) for _ in range(rng.randint(2, 5)))]
     rng.shuffle(drawn)
     return drawn
 
 
-def nginx(rng: random.Random, words: Vocabulary, length: int) -> tuple[list[str], str]:
-    """Lines in the combined format, and a status that some of them have."""
+@dataclass(frozen=True)
+class Log:
+    """Lines; the fields of the last one; and `wanted`, which some lines have: those that hold `pattern`."""
+
+    lines: tuple[str, ...]
+    fields: Mapping[str, str]
+    wanted: str
+    pattern: str
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{line}\n" for line in self.lines)
+
+
+def nginx(rng: random.Random, words: Vocabulary) -> Log:
+    """The combined format; wanted is a status."""
     wanted = rng.choice(words.failures)
-    others = ("200", "200", *(status for status in words.failures if status != wanted))
-    lines = [
-        f"{words.network}.{rng.randint(1, 254)} - - [{rng.randint(1, 28):02}/{rng.choice(MONTHS)}/2026:{_clock(rng)} "
-        f'+0000] "{rng.choice(("GET", "GET", "POST"))} {rng.choice(words.paths)} HTTP/1.1" {status} '
-        f'{rng.randint(1000, 9999)} "-" "{rng.choice(words.clients)}"'
-        for status in _both(rng, length, wanted, others)
-    ]
-    return lines, wanted
-
-
-def syslog(rng: random.Random, words: Vocabulary, length: int) -> tuple[list[str], str]:
-    """Lines of several programs on several hosts, and a program that wrote some of them."""
-    messages = dict(words.programs)
-    wanted = rng.choice(sorted(messages))
-    others = tuple(program for program in sorted(messages) if program != wanted)
-    month = rng.choice(MONTHS)
-    lines = [
-        f"{month} {rng.randint(10, 28)} {_clock(rng)} {rng.choice(words.hosts)} {program}[{rng.randint(300, 9999)}]: "
-        f"{messages[program]}"
-        for program in _both(rng, length, wanted, others)
-    ]
-    return lines, wanted
-
-
-def traceback(rng: random.Random, words: Vocabulary, length: int) -> tuple[list[str], str]:
-    """Python's logging with a traceback at its end, and the exception's name."""
-    name, message = rng.choice(words.errors)
-    day = f"2026-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
-    lines = [
-        f"{day} {_clock(rng)} INFO {rng.choice(words.modules)}: "
-        f"{rng.choice(words.functions)} took {rng.randint(2, 99)} ms"
-        for _ in range(length // 2)
-    ]
-    lines += [f"{day} {_clock(rng)} ERROR {rng.choice(words.modules)}: failed", "Traceback (most recent call last):"]
-    for function in rng.sample(words.functions, 2):
-        number = rng.randint(10, 400)
-        lines += [f'  File "/srv/{rng.choice(words.modules)}.py", line {number}, in {function}', f"    {function}()"]
-    return [*lines, f"{name}: {message}"], name
-
-
-def json_lines(rng: random.Random, words: Vocabulary, length: int) -> tuple[list[str], str]:
-    """One object a line, and a level that some of them have."""
-    wanted = rng.choice(words.levels)
-    others = tuple(level for level in words.levels if level != wanted)
-    lines = [
-        json.dumps(
-            {
-                "time": f"2026-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}T{_clock(rng)}Z",
-                "level": level,
-                "user": rng.choice(words.users),
-                "ms": rng.randint(2, 900),
-            }
+    lines: list[str] = []
+    fields: dict[str, str] = {}
+    for status in _some(rng, wanted, ("200", *(other for other in words.failures if other != wanted))):
+        fields = {
+            "address": f"{words.network}.{rng.randint(1, 254)}",
+            "time": f"{rng.randint(1, 28):02}/{rng.choice(MONTHS)}/2026:{_clock(rng)} +0000",
+            "path": rng.choice(words.paths),
+            "status": status,
+            "size": str(rng.randint(1000, 9999)),
+            "client": rng.choice(words.clients),
+        }
+        request = f"{rng.choice(('GET', 'POST'))} {fields['path']} HTTP/1.1"
+        lines.append(
+            f'{fields["address"]} - - [{fields["time"]}] "{request}" {status} {fields["size"]} "-" "{fields["client"]}"'
         )
-        for level in _both(rng, length, wanted, others)
+    return Log(tuple(lines), fields, wanted, f" {wanted} ")
+
+
+def syslog(rng: random.Random, words: Vocabulary) -> Log:
+    """Several programs on several hosts; wanted is a program."""
+    messages = dict(words.programs)
+    wanted = rng.choice(tuple(messages))
+    day = f"{rng.choice(MONTHS)} {rng.randint(10, 28)}"
+    lines: list[str] = []
+    fields: dict[str, str] = {}
+    for program in _some(rng, wanted, tuple(name for name in messages if name != wanted)):
+        fields = {"time": _clock(rng), "host": rng.choice(words.hosts), "program": program}
+        process = f"{program}[{rng.randint(300, 9999)}]"
+        lines.append(f"{day} {fields['time']} {fields['host']} {process}: {messages[program]}")
+    return Log(tuple(lines), fields, wanted, f" {wanted}[")
+
+
+def python(rng: random.Random, words: Vocabulary) -> Log:
+    """Python's logging with a traceback at its end; wanted is the word File."""
+    name, message = rng.choice(words.errors)
+    day, failing, calling = f"2026-{rng.randint(1, 12):02}-{rng.randint(10, 28)}", *rng.sample(words.functions, 2)
+    lines = [
+        f"{day} {_clock(rng)} INFO {rng.choice(words.modules)}: {calling} took {rng.randint(2, 99)} ms",
+        f"{day} {_clock(rng)} ERROR {rng.choice(words.modules)}: {calling} failed",
+        "Traceback (most recent call last):",
     ]
-    return lines, wanted
+    for function in (calling, failing):
+        place = f'  File "/srv/{rng.choice(words.modules)}.py", line {rng.randint(10, 400)}, in {function}'
+        lines += [place, f"    {function}()"]
+    return Log((*lines, f"{name}: {message}"), {"exception": name, "message": message}, "File", "File")
+
+
+def json_lines(rng: random.Random, words: Vocabulary) -> Log:
+    """One object a line; wanted is a level."""
+    wanted = rng.choice(words.levels)
+    day = f"2026-{rng.randint(1, 12):02}-{rng.randint(10, 28)}"
+    lines: list[str] = []
+    fields: dict[str, str] = {}
+    for level in _some(rng, wanted, tuple(other for other in words.levels if other != wanted)):
+        fields = {"time": f"{day}T{_clock(rng)}Z", "level": level, "user": rng.choice(words.users)}
+        lines.append(json.dumps({**fields, "ms": rng.randint(2, 900)}))
+    return Log(tuple(lines), fields, wanted, f'"{wanted}"')

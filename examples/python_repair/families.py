@@ -41,7 +41,7 @@ _TEST_SH = """#!/bin/bash
 python=/usr/bin/python3
 [ -x $python ] || python=/usr/local/bin/python3
 echo 0 >/logs/verifier/reward.txt
-if reward=$($python -I -S /tests/grade.py /tests/cases.json /app/{file}); then
+if reward=$($python -I -S /tests/grade.py /tests/cases.json /app/fixed.py); then
     echo "$reward" >/logs/verifier/reward.txt
 fi
 """
@@ -64,8 +64,7 @@ class HiddenTests:
             "cases": self.cases,
         }
         grade = Path(__file__).with_name("grade.py").read_text(encoding="utf-8")
-        test_sh = _TEST_SH.replace("{file}", f"{self.function}.py")
-        return {"test.sh": test_sh, "grade.py": grade, "cases.json": json.dumps(task, indent=1) + "\n"}
+        return {"test.sh": _TEST_SH, "grade.py": grade, "cases.json": json.dumps(task, indent=1) + "\n"}
 
 
 def _argument(kind: str, rng: random.Random, words: tuple[str, ...], case: int) -> Any:
@@ -119,7 +118,7 @@ def _cases(function: MarkedFunction, right: str, broken: str, rng: random.Random
 def _sentence(name: str, case: Mapping[str, Any]) -> str:
     arguments = ", ".join(repr(argument) for argument in case["arguments"])
     verb = "raises" if case["broken"].endswith("Error") else "returns"
-    return f"{name}({arguments}) should return {case['right']} but {verb} {case['broken']}."
+    return f"{name}({arguments}) {verb} {case['broken']} but should return {case['right']}."
 
 
 def make(family: str, split: Split, seed: int) -> Instance:
@@ -134,10 +133,10 @@ def make(family: str, split: Split, seed: int) -> Instance:
         family,
         split,
         seed,
-        f"{name}.py has a bug:\n\n{broken}\n{_sentence(name, shown)}",
-        f"printf %s {quote(right)} > {name}.py",
+        f"{broken}{_sentence(name, shown)} Write the repaired function to fixed.py.",
+        f"printf %s {quote(right)} > fixed.py",
         HiddenTests(name, broken, tuple(cases)),
-        {f"{name}.py": broken},
+        {"broken.py": broken},
     )
 
 

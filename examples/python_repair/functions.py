@@ -35,7 +35,8 @@ class MarkedFunction:
         return self._filled(constant, r"\2")
 
     def _filled(self, constant: int, side: str) -> str:
-        return _MARK.sub(side, re.sub(r"\bK\b", str(constant), self.code)) + "\n"
+        code = _MARK.sub(side, re.sub(r"\bK\b", str(constant), self.code)) + "\n"
+        return code.replace(":\n    return", ": return") if code.count("\n") == 2 else code
 
 
 @cache
