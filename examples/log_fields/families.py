@@ -24,7 +24,7 @@ from tasks.words import Split
 LOG, TARGET = "app.log", "answer.txt"
 PART = 0.2
 
-_FORMATS: dict[str, Callable[[random.Random, Vocabulary], Log]] = {
+_FORMATS: dict[str, Callable[[random.Random, Vocabulary, int], Log]] = {
     "nginx": nginx,
     "syslog": syslog,
     "json": json_lines,
@@ -90,7 +90,10 @@ def _answer(content: str) -> Holds:
 def make(family: str, split: Split, seed: int) -> Instance:
     """The instance of these three values. Raises UnknownFamily for a family or split that does not exist."""
     validate_place(FAMILIES, family, split, seed)
-    log = _FORMATS[family.partition("_")[0]](random.Random(f"{family}/{split}/{seed}"), VOCABULARIES[split])
+    rng = random.Random(f"{family}/{split}/{seed}")
+    # A short log would let a guess pass for a count.
+    length = rng.randint(3, 6) if family in _READ else rng.randint(15, 40)
+    log = _FORMATS[family.partition("_")[0]](rng, VOCABULARIES[split], length)
     if family in _READ:
         question = _read(log, _READ[family])
     else:

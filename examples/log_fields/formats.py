@@ -83,9 +83,9 @@ def _clock(rng: random.Random) -> str:
     return f"{rng.randint(0, 23):02}:{rng.randint(0, 59):02}:{rng.randint(0, 59):02}"
 
 
-def _some(rng: random.Random, wanted: str, others: tuple[str, ...]) -> list[str]:
-    """Five to eight draws, `wanted` among them at least twice and never all of them: a filter has work to do."""
-    drawn = [wanted, wanted, rng.choice(others), *(rng.choice((wanted, *others)) for _ in range(rng.randint(2, 5)))]
+def _some(rng: random.Random, wanted: str, others: tuple[str, ...], length: int) -> list[str]:
+    """`length` draws, `wanted` among them at least twice and never all of them: a filter has work to do."""
+    drawn = [wanted, wanted, rng.choice(others), *(rng.choice((wanted, *others)) for _ in range(length - 3))]
     rng.shuffle(drawn)
     return drawn
 
@@ -104,12 +104,12 @@ class Log:
         return "".join(f"{line}\n" for line in self.lines)
 
 
-def nginx(rng: random.Random, words: Vocabulary) -> Log:
+def nginx(rng: random.Random, words: Vocabulary, length: int) -> Log:
     """The combined format; wanted is a status."""
     wanted = rng.choice(words.failures)
     lines: list[str] = []
     fields: dict[str, str] = {}
-    for status in _some(rng, wanted, ("200", *(other for other in words.failures if other != wanted))):
+    for status in _some(rng, wanted, ("200", *(other for other in words.failures if other != wanted)), length):
         fields = {
             "address": f"{words.network}.{rng.randint(1, 254)}",
             "time": f"{rng.randint(1, 28):02}/{rng.choice(MONTHS)}/2026:{_clock(rng)} +0000",
@@ -125,26 +125,29 @@ def nginx(rng: random.Random, words: Vocabulary) -> Log:
     return Log(tuple(lines), fields, wanted, f" {wanted} ")
 
 
-def syslog(rng: random.Random, words: Vocabulary) -> Log:
+def syslog(rng: random.Random, words: Vocabulary, length: int) -> Log:
     """Several programs on several hosts; wanted is a program."""
     messages = dict(words.programs)
     wanted = rng.choice(tuple(messages))
     day = f"{rng.choice(MONTHS)} {rng.randint(10, 28)}"
     lines: list[str] = []
     fields: dict[str, str] = {}
-    for program in _some(rng, wanted, tuple(name for name in messages if name != wanted)):
+    for program in _some(rng, wanted, tuple(name for name in messages if name != wanted), length):
         fields = {"time": _clock(rng), "host": rng.choice(words.hosts), "program": program}
         process = f"{program}[{rng.randint(300, 9999)}]"
         lines.append(f"{day} {fields['time']} {fields['host']} {process}: {messages[program]}")
     return Log(tuple(lines), fields, wanted, f" {wanted}[")
 
 
-def python(rng: random.Random, words: Vocabulary) -> Log:
+def python(rng: random.Random, words: Vocabulary, length: int) -> Log:
     """Python's logging with a traceback at its end; wanted is the word File."""
     name, message = rng.choice(words.errors)
     day, failing, calling = f"2026-{rng.randint(1, 12):02}-{rng.randint(10, 28)}", *rng.sample(words.functions, 2)
     lines = [
-        f"{day} {_clock(rng)} INFO {rng.choice(words.modules)}: {calling} took {rng.randint(2, 99)} ms",
+        *(
+            f"{day} {_clock(rng)} INFO {rng.choice(words.modules)}: {calling} took {rng.randint(2, 99)} ms"
+            for _ in range(length)
+        ),
         f"{day} {_clock(rng)} ERROR {rng.choice(words.modules)}: {calling} failed",
         "Traceback (most recent call last):",
     ]
@@ -154,13 +157,13 @@ def python(rng: random.Random, words: Vocabulary) -> Log:
     return Log((*lines, f"{name}: {message}"), {"exception": name, "message": message}, "File", "File")
 
 
-def json_lines(rng: random.Random, words: Vocabulary) -> Log:
+def json_lines(rng: random.Random, words: Vocabulary, length: int) -> Log:
     """One object a line; wanted is a level."""
     wanted = rng.choice(words.levels)
     day = f"2026-{rng.randint(1, 12):02}-{rng.randint(10, 28)}"
     lines: list[str] = []
     fields: dict[str, str] = {}
-    for level in _some(rng, wanted, tuple(other for other in words.levels if other != wanted)):
+    for level in _some(rng, wanted, tuple(other for other in words.levels if other != wanted), length):
         fields = {"time": f"{day}T{_clock(rng)}Z", "level": level, "user": rng.choice(words.users)}
         lines.append(json.dumps({**fields, "ms": rng.randint(2, 900)}))
     return Log(tuple(lines), fields, wanted, f'"{wanted}"')
