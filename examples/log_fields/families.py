@@ -77,9 +77,9 @@ def _search(log: Log, field: str, *, count: bool) -> _Question:
     near = [str(len(others)), str(len(log.lines)), "\n".join(others), "\n".join(log.lines)]
     if count:
         sentence = f"How many lines of {LOG} have the {field} {log.wanted}? Write the number to {TARGET}."
-        return _Question(sentence, f"grep -c {quote(log.pattern)} {LOG} > {TARGET}", number, [*near, lines])
+        return _Question(sentence, f"grep -cF {quote(log.pattern)} {LOG} > {TARGET}", number, [*near, lines])
     sentence = f"Which lines of {LOG} have the {field} {log.wanted}? Write them to {TARGET}."
-    return _Question(sentence, f"grep {quote(log.pattern)} {LOG} > {TARGET}", lines, [*near, number])
+    return _Question(sentence, f"grep -F {quote(log.pattern)} {LOG} > {TARGET}", lines, [*near, number])
 
 
 def _answer(content: str) -> Holds:

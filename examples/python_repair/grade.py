@@ -108,10 +108,10 @@ def read(path: str) -> str | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        content = file.read(MOST_BYTES + 1)
+    try:
+        content = os.read(descriptor, MOST_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)
     try:
         return content.decode() if len(content) <= MOST_BYTES else None
     except UnicodeDecodeError:
