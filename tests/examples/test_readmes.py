@@ -7,7 +7,9 @@ import pytest
 from tests.docs.walkthrough import ROOT, make_ground, walk
 
 RECIPES = ("log_fields", "python_repair")
-SHORT = {"--num-rollout 20": "--num-rollout 1", "--split test --count 3": "--split test --count 1"}
+SHORT = {f"--num-rollout {n}": "--num-rollout 1" for n in (20, 22)} | {
+    f"--split test --count {n}": "--split test --count 1" for n in (3, 6)
+}
 
 
 @pytest.mark.parametrize("name", RECIPES)
