@@ -39,7 +39,7 @@ LIGHT = Theme(
     muted="#666666",
     grid="#E5E5E5",
     axis="#BBBBBB",
-    curves=("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C00"),
+    curves=("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
 )
 DARK = Theme(
     paper="#15171A",
@@ -47,7 +47,7 @@ DARK = Theme(
     muted="#9A9A9A",
     grid="#2C2F34",
     axis="#5A5E64",
-    curves=("#56B4E9", "#E69F00", "#2BC89B", "#E39AC4", "#F0E442", "#8FB8FF", "#FFFFFF", "#FF8552"),
+    curves=("#56B4E9", "#E69F00", "#2BC89B", "#E39AC4", "#F0E442", "#8FB8FF", "#FFFFFF"),
 )
 
 

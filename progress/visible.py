@@ -9,11 +9,13 @@ TEXT_CHARACTERS: Final = 8_000
 _HEAD_SHARE: Final = 0.75
 # C0 without tab and line feed, DEL, C1, line and paragraph separator, marks that turn the direction of text, halves of
 # surrogate pairs, which UTF-8 cannot hold.
-_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
 
 
 def visible(text: str) -> str:
-    """`text` with every control character as a sign of its own: the escape character becomes U+241B."""
+    r"""`text` with every control character as Python writes it: \x1b, \u2028, \ud800."""
     return _UNSEEN.sub(_sign, text.replace("\r\n", "\n"))
 
 
@@ -28,8 +30,4 @@ def shortened(text: str, most: int = TEXT_CHARACTERS) -> str:
 
 def _sign(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "\u2421"
-    return f"[U+{code:04X}]"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

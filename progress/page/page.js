@@ -17,16 +17,12 @@
     select.replaceChildren();
     labels.forEach((label, place) => { add(select, "option", label).value = String(place); });
   };
-  const block = (title, parts, className) => {
+  const block = (title, texts, className) => {
     const section = add(shown, "section", undefined, className);
     add(section, "h3", title);
-    for (const [kind, text] of parts) {
-      if (kind === "command") add(section, "h3", "command");
-      if (kind === "thinking") add(section, "h3", "thinking");
-      add(section, "pre", text, kind);
-    }
+    for (const text of texts) add(section, "pre", text);
   };
-  const roles = { assistant: "assistant", command: "role-command", tool: "role-command" };
+  const roles = { assistant: "assistant", command: "command", tool: "command" };
 
   const show = (stepPlace, samplePlace) => {
     const step = steps[stepPlace], sample = step.samples[samplePlace];
@@ -37,13 +33,15 @@
     sampleSelect.value = String(samplePlace);
     shown.replaceChildren();
     const facts = add(shown, "dl");
-    for (const [name, value] of [["step", step.id], ...sample.facts]) {
+    for (const [name, value] of [["rollout", step.id], ...sample.facts]) {
       add(facts, "dt", name);
       add(facts, "dd", value);
     }
-    for (const message of sample.messages) block(message.role, message.parts, roles[message.role]);
+    for (const [role, content] of sample.messages) block(role, [content], roles[role]);
     if (!sample.messages.length) add(shown, "p", "No messages in the dump.", "muted");
-    if (sample.verifier) block("verifier output", [["text", sample.verifier]], "verifier");
+    if (sample.commands.length) block("commands", sample.commands, "command");
+    if (sample.verifier !== null) block("verifier output", [sample.verifier || "(empty)"], "verifier");
+    else add(shown, "p", "No verifier output: the trial's folder is not there (--trials-dir).", "muted");
     byId("previous").disabled = stepPlace === 0 && samplePlace === 0;
     byId("next").disabled = stepPlace === steps.length - 1 && samplePlace === step.samples.length - 1;
     history.replaceState(null, "", `#step=${step.id}&sample=${samplePlace}`);
