@@ -81,8 +81,8 @@ def _steps(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     letters = [run.letter for run in comparison.runs]
     others = _minus(letters)
     wanted = _PER_STEP if len(letters) <= _WIDE else ()
-    header = ["rollout", *(f"reward {letter}" for letter in letters), *others]
-    header += [f"{name} {other}" for name in wanted for other in others]
+    header = ["rollout", *(f"reward {letter}" for letter in letters)]
+    header += [f"{name} {other}" for name in ("reward", *wanted) for other in others]
     rows: list[list[str]] = []
     for rollout in comparison.common:
         row = [str(rollout), *_cells(comparison.values("reward_mean", rollout), 3, percent=False)]
@@ -100,12 +100,13 @@ def _minus(letters: Sequence[str]) -> list[str]:
 def _cells(values: Sequence[float | None], digits: int, percent: bool) -> list[str]:
     """The values and their differences from the first."""
 
-    def cell(value: float | None, sign: str) -> str:
+    def cell(value: float | None, sign: str = "", unit: str = "%") -> str:
         if value is None:
             return "-"
-        return f"{value * 100:{sign}.{digits}f}%" if percent else f"{value:{sign},.{digits}f}"
+        return f"{value * 100:{sign}.{digits}f}{unit}" if percent else f"{value:{sign},.{digits}f}"
 
-    return [*(cell(value, "") for value in values), *(cell(value, "+") for value in differences(values))]
+    # A share of 60% is 10 percentage points, not 10%, above one of 50%.
+    return [*(cell(value) for value in values), *(cell(value, "+", " pp") for value in differences(values))]
 
 
 def _print(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

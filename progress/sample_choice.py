@@ -26,7 +26,7 @@ def choose_steps(steps: Sequence[Step], most: int) -> list[tuple[int, int]]:
     others = filled[:-1]
     chosen = [(last.rollout_id, min(last.trajectories, most if not others else max(1, most // 2)))]
     room = most - chosen[0][1]
-    each = max(_FEW, room // len(others)) if others else 0
+    each = max(_FEW, -(-room // len(others))) if others else 0
     for step in _in_order_of_interest(others, -(-room // each) if each else 0):
         count = min(step.trajectories, each, room)
         if count:
