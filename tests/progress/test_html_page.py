@@ -1,0 +1,200 @@
+"""The page of a run in a real headless browser, which tests/browser.py installs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from progress.html_page import PageSettings, write_page
+from progress.read_run import read_run
+from tests.browser import headless_browser
+from tests.progress.written_run import CONTROL, SCRIPT, SEEN_CONTROL, write_run
+
+PATIENCE = 60_000  # milliseconds: the machine may be busy
+expect.set_options(timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with headless_browser() as started:
+        yield started
+
+
+@dataclass
+class Shown:
+    """An open page that notes what it asks for and says."""
+
+    page: Page
+    requested: list[str] = field(default_factory=list[str])
+    said: list[str] = field(default_factory=list[str])
+
+    def open(self, path: Path, address: str = "") -> Page:
+        self.page.goto(path.as_uri() + address)
+        return self.page
+
+    def check_nothing_ran(self) -> None:
+        assert self.page.evaluate("window.planted") is None
+        assert self.page.locator("img").count() == 1
+        assert self.page.locator("iframe, form, object, embed").count() == 0
+        assert self.page.locator("script").count() == 2
+        assert {url.partition("#")[0].partition(":")[0] for url in self.requested} <= {"file", "data"}
+        assert len({url for url in self.requested if url.startswith("file:")}) <= 2
+        assert not self.said
+
+
+@pytest.fixture
+def shown(browser: Browser) -> Iterator[Shown]:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(PATIENCE)
+    result = Shown(page)
+    page.on("request", lambda request: result.requested.append(request.url))
+    page.on("console", lambda message: result.said.append(message.text))
+    page.on("dialog", lambda dialog: result.said.append(dialog.message))
+    page.on("pageerror", lambda error: result.said.append(str(error)))
+    yield result
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run of four rollouts, of which rollout 2 is missing."""
+    folder = tmp_path_factory.mktemp("page")
+    traces = write_run(folder / "run <b>", [0, 1, 3], said=f"{SCRIPT} {CONTROL}")
+    write_page(folder / "run.html", read_run(traces))
+    return folder / "run.html"
+
+
+def test_a_person_sees_the_verdict_the_picture_the_table_and_what_was_found(shown: Shown, written: Path) -> None:
+    page = shown.open(written)
+    expect(page.locator("h1")).to_have_text("run <b>")
+    expect(page.locator("#verdict strong")).to_have_text(re.compile("ADVANCING|STALLED|FINISHED"))
+    assert page.locator("#picture").evaluate("image => image.naturalWidth") == 1200
+    expect(page.locator("#steps tbody tr")).to_have_count(3)
+    expect(page.locator("#steps tbody tr td:first-child")).to_have_text(["3", "1", "0"])
+    expect(page.locator("#exit-statuses tbody tr")).to_contain_text(["Submitted"])
+    expect(page.locator("#findings tbody")).to_contain_text("gap")
+    expect(page.locator("#left-out")).to_contain_text("24 of 24 trajectories")
+    shown.check_nothing_ran()
+
+
+def test_a_trajectory_is_chosen_with_the_keyboard(shown: Shown, written: Path) -> None:
+    page = shown.open(written)
+    facts = page.locator("#trajectory dl")
+    expect(facts).to_contain_text("task-0")
+    page.locator("#step").focus()
+    page.keyboard.press("Home")
+    expect(facts).to_contain_text("0 of group 0")
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    expect(facts).to_contain_text("1 of group 0")
+    page.keyboard.press("Tab")
+    expect(page.locator("#previous")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(facts).to_contain_text("2 of group 0")
+    expect(page.locator("#sample")).to_have_value("2")
+    page.locator("#steps a", has_text="3").focus()
+    page.keyboard.press("Enter")
+    expect(facts).to_contain_text("3000 of group 6")
+    expect(page.locator("#trajectory")).to_be_focused()
+    shown.check_nothing_ran()
+
+
+def test_previous_and_next_walk_through_all_rollouts(shown: Shown, written: Path) -> None:
+    page = shown.open(written, "#step=0&sample=7")
+    expect(page.locator("#trajectory dl")).to_contain_text("7 of group 1")
+    page.locator("#next").click()
+    expect(page.locator("#trajectory dl")).to_contain_text("1000 of group 2")
+    page.locator("#previous").click()
+    expect(page.locator("#trajectory dl")).to_contain_text("7 of group 1")
+    for _ in range(7):
+        page.locator("#previous").click()
+    expect(page.locator("#previous")).to_be_disabled()
+    shown.check_nothing_ran()
+
+
+def test_what_models_and_commands_wrote_is_shown_as_text(shown: Shown, written: Path) -> None:
+    page = shown.open(written)
+    said = f"{SCRIPT} {SEEN_CONTROL}"
+    expect(page.locator("#trajectory .assistant pre")).to_contain_text(said)
+    expect(page.locator("#trajectory .command pre").last).to_contain_text(f"mv a '{said}")
+    expect(page.locator("#trajectory .verifier pre")).to_contain_text(f"the verifier says {said}")
+    shown.check_nothing_ran()
+
+
+def test_what_got_into_the_page_could_neither_run_nor_send(shown: Shown, written: Path) -> None:
+    page = shown.open(written)
+    refused = page.evaluate(
+        """async () => {
+            const script = document.createElement('script');
+            try { script.textContent = 'window.planted = 3'; document.body.append(script); } catch (error) {}
+            let markup = 'set';
+            try { document.body.innerHTML = '<b>'; } catch (error) { markup = error.name; }
+            const sent = await fetch('https://example.invalid/').then(() => 'sent', (error) => error.name);
+            return [markup, sent];
+        }"""
+    )
+    assert refused == ["TypeError", "TypeError"]
+    assert page.evaluate("window.planted") is None
+    assert not [url for url in shown.requested if url.startswith("http")]
+
+
+def test_the_page_is_dark_where_the_reader_wants_it_dark(browser: Browser, written: Path) -> None:
+    grounds: dict[str, str] = {}
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(written.as_uri())
+        grounds[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        source = page.locator("#picture").evaluate("image => image.currentSrc")
+        grounds[scheme] += source[-200:]
+        page.close()
+    assert grounds["light"].startswith("rgb(255, 255, 255)")
+    assert grounds["dark"].startswith("rgb(21, 23, 26)")
+    assert grounds["light"][-200:] != grounds["dark"][-200:]
+
+
+def test_outputs_without_end_are_cut_and_the_page_says_what_was_cut(shown: Shown, tmp_path: Path) -> None:
+    traces = write_run(tmp_path / "run", [0], groups=1, size=2, said="x", output="y" * 3_000_000)
+    write_page(tmp_path / "run.html", read_run(traces))
+    assert (tmp_path / "run.html").stat().st_size < 2_000_000
+    page = shown.open(tmp_path / "run.html")
+    expect(page.locator("#trajectory pre").nth(2)).to_contain_text("2,992,022 characters left out")
+    shown.check_nothing_ran()
+
+
+def test_a_page_of_many_large_trajectories_has_a_limit_and_says_so(tmp_path: Path) -> None:
+    traces = write_run(tmp_path / "run", [0, 1, 2], groups=3, size=8, said="\0" * 3_000, output="\ud800" * 20_000)
+    write_page(tmp_path / "run.html", read_run(traces), PageSettings(samples=500))
+    text = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert len(text) < 20 << 20
+    assert "\0" not in text
+
+
+def test_chosen_rollouts_are_shown_whole_and_a_missing_one_is_named(shown: Shown, tmp_path: Path) -> None:
+    traces = write_run(tmp_path / "run", [0, 1], said="x")
+    write_page(tmp_path / "run.html", read_run(traces), PageSettings(samples=1, rollouts=(0, 7)))
+    page = shown.open(tmp_path / "run.html")
+    expect(page.locator("#step option")).to_have_text(["0 (8 of 8 trajectories)"])
+    expect(page.locator("#left-out")).to_contain_text("8 of 16 trajectories")
+    expect(page.locator("#left-out")).to_contain_text("No readable trajectories of rollout 7.")
+    shown.check_nothing_ran()
+
+
+def test_a_folder_without_data_has_a_page_that_says_so(shown: Shown, tmp_path: Path) -> None:
+    write_page(tmp_path / "run.html", read_run(tmp_path / "nothing"))
+    page = shown.open(tmp_path / "run.html")
+    expect(page.locator("#verdict")).to_contain_text("NO DATA")
+    expect(page.locator("#chooser")).to_be_hidden()
+    shown.check_nothing_ran()
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "run.html").mkdir()
+    with pytest.raises(OSError, match="run"):
+        write_page(tmp_path / "run.html", read_run(tmp_path))
+    assert [item.name for item in tmp_path.iterdir()] == ["run.html"]
