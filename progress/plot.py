@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from disk.atomic_file import atomic_file
 from local_engine.picture import LIGHT, Theme, moving_mean, stretches
@@ -162,7 +162,12 @@ def _seconds(axes: Axes, steps: Sequence[Step], theme: Theme) -> tuple[str, str]
     both = [one + other for one, other in zip(rollout, training, strict=True)]
     parts = (("rollout", [0.0] * len(timed), rollout, 0, ""), ("training", rollout, both, 4, "////"))
     for name, bottom, top, color, hatch in parts:
-        style = {"facecolor": theme.curves[color], "edgecolor": theme.paper, "linewidth": 0.0, "hatch": hatch}
+        style: dict[str, Any] = {
+            "facecolor": theme.curves[color],
+            "edgecolor": theme.paper,
+            "linewidth": 0.0,
+            "hatch": hatch,
+        }
         if len(timed) <= MARKED_STEPS:
             heights = [high - low for low, high in zip(bottom, top, strict=True)]
             if timed:
