@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
-from typing import TextIO
+from typing import IO, TextIO
 
 import tyro
 from rich.console import Console
@@ -65,10 +65,14 @@ def verify(options: VerifyOptions, console: Console) -> int:
         return report.exit_code
     report = look()
     draw(report)
-    if options.json:
-        print(as_json(report), file=console.file)
-    else:
-        print_report(report, console)
+    try:
+        if options.json:
+            print(as_json(report), file=console.file, flush=True)
+        else:
+            print_report(report, console)
+    except BrokenPipeError:
+        # Whoever read has seen enough (`| head -1`); the verdict stands.
+        _lead_nowhere(console.file)
     return report.exit_code
 
 
@@ -146,15 +150,25 @@ def _with_exit_code(run: Callable[[Console], int]) -> int:
     if isinstance(out, TextIOWrapper):
         # A name in a dump may hold what the terminal's encoding does not.
         out.reconfigure(errors="backslashreplace")
-    console = Console(highlight=False)
+    console = _Console(highlight=False)
     try:
         return run(console)
     except (BadOption, ReaderMissing, WandbUnreadable, CannotWrite) as error:
         print(f"verify_progress.py: {error}", file=sys.stderr)
         return CANNOT_WORK
     except BrokenPipeError:
-        # Whoever read has seen enough (`| head -1`); what is still in the buffer must not be tried again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        _lead_nowhere(sys.stdout)
         return 0
     except KeyboardInterrupt:
         return STOPPED
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """rich would end the process with 1, which here is a verdict."""
+        raise BrokenPipeError
+
+
+def _lead_nowhere(out: IO[str]) -> None:
+    """What is still in the buffer must not be tried again at the end, which would be an error of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
