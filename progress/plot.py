@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from disk.atomic_file import atomic_file
 from local_engine.picture import LIGHT, Theme, moving_mean, stretches
@@ -103,7 +103,7 @@ def _reward(axes: Axes, steps: Sequence[Step], report: RunReport, theme: Theme) 
             linewidth=0,
             label="one std dev" if start == 0 else "_",
         )
-    raw = {"color": theme.curves[5], "linewidth": 0.6 if long else 1.0, "alpha": 0.7 if long else 1.0}
+    raw: dict[str, Any] = {"color": theme.curves[5], "linewidth": 0.6 if long else 1.0, "alpha": 0.7 if long else 1.0}
     curve(axes, ids, means, marker="o", label="each rollout", zorder=2, **raw)
     label = f"mean of {window}"
     if found:
@@ -162,7 +162,12 @@ def _seconds(axes: Axes, steps: Sequence[Step], theme: Theme) -> tuple[str, str]
     both = [one + other for one, other in zip(rollout, training, strict=True)]
     parts = (("rollout", [0.0] * len(timed), rollout, 0, ""), ("training", rollout, both, 4, "////"))
     for name, bottom, top, color, hatch in parts:
-        style = {"facecolor": theme.curves[color], "edgecolor": theme.paper, "linewidth": 0.0, "hatch": hatch}
+        style: dict[str, Any] = {
+            "facecolor": theme.curves[color],
+            "edgecolor": theme.paper,
+            "linewidth": 0.0,
+            "hatch": hatch,
+        }
         if len(timed) <= MARKED_STEPS:
             heights = [high - low for low, high in zip(bottom, top, strict=True)]
             if timed:
