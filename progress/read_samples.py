@@ -32,11 +32,11 @@ class SampleReader:
     """
 
     def __init__(self, folder: Path, trials_dir: Path | None = None) -> None:
-        self._traces = find_traces(folder)
+        self.traces = find_traces(folder)
         launch, self._dumps, saved = Launch(), dict[int, FileStamp](), list[Path]()
-        if self._traces is not None:
-            launch, self._dumps = read_launch(self._traces), look(self._traces).rollouts
-            saved = [self._traces.parent, *([launch.save_dir] if launch.save_dir is not None else [])]
+        if self.traces is not None:
+            launch, self._dumps = read_launch(self.traces), look(self.traces).rollouts
+            saved = [self.traces.parent, *([launch.save_dir] if launch.save_dir is not None else [])]
         self._reader = DumpReader(launch.reward_key)
         self._trials = [save / "agent_server" / "trials" for save in saved] if trials_dir is None else [trials_dir]
 
@@ -55,13 +55,13 @@ class SampleReader:
         Raises ReaderMissing where this machine cannot open dumps.
         """
         dump = self._dumps.get(rollout_id)
-        if self._traces is None or dump is None:
+        if self.traces is None or dump is None:
             return []
         try:
             found = self._reader.trajectories(dump.path, rollout_id)
         except Unreadable:
             return []
-        conversations = _conversations(self._traces / TRAJECTORY / f"{rollout_id}.jsonl")
+        conversations = _conversations(self.traces / TRAJECTORY / f"{rollout_id}.jsonl")
         return [_completed(one, conversations.get((one.group_index, one.index), ()), self._trials) for one in found]
 
 

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from progress.html_page import write_page
 from progress.page_samples import PageSettings
 from progress.read_run import read_run
+from progress.run_report import RunReport
 from tests.browser import headless_browser
 from tests.progress.written_run import CONTROL, SCRIPT, SEEN_CONTROL, write_run
 
@@ -62,12 +63,17 @@ def shown(browser: Browser) -> Iterator[Shown]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a run of four rollouts, of which rollout 2 is missing."""
-    folder = tmp_path_factory.mktemp("page")
-    traces = write_run(folder / "run <b>", [0, 1, 3], said=f"{SCRIPT} {CONTROL}")
-    write_page(folder / "run.html", read_run(traces))
-    return folder / "run.html"
+def report(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
+    """Of a run of four rollouts, of which rollout 2 is missing."""
+    return read_run(write_run(tmp_path_factory.mktemp("runs") / "run <b>", [0, 1, 3], said=f"{SCRIPT} {CONTROL}"))
+
+
+@pytest.fixture(scope="module")
+def written(report: RunReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of that run."""
+    path = tmp_path_factory.mktemp("page") / "run.html"
+    write_page(path, report)
+    return path
 
 
 def test_a_person_sees_the_verdict_the_picture_the_table_and_what_was_found(shown: Shown, written: Path) -> None:
@@ -160,30 +166,38 @@ def test_the_page_is_dark_where_the_reader_wants_it_dark(browser: Browser, writt
 
 
 def test_outputs_without_end_are_cut_and_the_page_says_what_was_cut(shown: Shown, tmp_path: Path) -> None:
-    traces = write_run(tmp_path / "run", [0], groups=1, size=2, said="x", output="y" * 3_000_000)
+    output = "\0" * 1_000_000 + "y" * 1_000_000
+    traces = write_run(tmp_path / "run", [0], groups=1, size=2, said="\0" * 3_000, output=output)
     write_page(tmp_path / "run.html", read_run(traces))
-    assert (tmp_path / "run.html").stat().st_size < 2_000_000
+    content = (tmp_path / "run.html").read_bytes()
+    assert len(content) < 2 << 20
+    assert b"\0" not in content
     page = shown.open(tmp_path / "run.html")
     text = page.locator("#trajectory pre").nth(2).text_content() or ""
-    assert "\n[... 2,992,021 characters left out ...]\n" in text
-    assert len(text) < 8_100
+    assert "\n[... 1,992,021 characters left out ...]\nyyy" in text
     shown.check_nothing_ran()
 
 
-def test_a_page_of_many_large_trajectories_has_a_limit_and_says_so(tmp_path: Path) -> None:
-    traces = write_run(tmp_path / "run", [0, 1, 2], groups=3, size=8, said="\0" * 3_000, output="\ud800" * 20_000)
-    write_page(tmp_path / "run.html", read_run(traces), PageSettings(samples=500))
-    text = (tmp_path / "run.html").read_text(encoding="utf-8")
-    assert len(text) < 20 << 20
-    assert "\0" not in text
+def test_a_page_that_would_be_too_large_leaves_trajectories_out_and_says_so(
+    report: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("progress.page_samples._PAGE_BYTES", 10_000)
+    write_page(tmp_path / "run.html", report)
+    found = re.search(
+        r"(\d+) of 24 trajectories, of (\d) of 3 rollouts, are on this page", (tmp_path / "run.html").read_text()
+    )
+    assert found is not None
+    assert 1 <= int(found[1]) < 24
+    assert "More would make it larger than" in (tmp_path / "run.html").read_text()
 
 
-def test_chosen_rollouts_are_shown_whole_and_a_missing_one_is_named(shown: Shown, tmp_path: Path) -> None:
-    traces = write_run(tmp_path / "run", [0, 1], said="x")
-    write_page(tmp_path / "run.html", read_run(traces), PageSettings(samples=1, rollouts=(0, 7)))
+def test_chosen_rollouts_are_shown_whole_and_a_missing_one_is_named(
+    shown: Shown, report: RunReport, tmp_path: Path
+) -> None:
+    write_page(tmp_path / "run.html", report, PageSettings(samples=1, rollouts=(0, 7)))
     page = shown.open(tmp_path / "run.html")
     expect(page.locator("#step option")).to_have_text(["0 (8 of 8 trajectories)"])
-    expect(page.locator("#left-out")).to_contain_text("8 of 16 trajectories")
+    expect(page.locator("#left-out")).to_contain_text("8 of 24 trajectories")
     expect(page.locator("#left-out")).to_contain_text("No readable trajectories of rollout 7.")
     shown.check_nothing_ran()
 
