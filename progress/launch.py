@@ -27,6 +27,8 @@ class Launch:
     train_ranks: int | None = None  # 0: trains nothing
     reward_key: str | None = None
     save_dir: Path | None = None
+    wandb_project: str | None = None
+    wandb_team: str | None = None
     started_at: float | None = None  # when the file was written, Unix seconds
     problem: str | None = None
 
@@ -66,6 +68,8 @@ def _read(path: Path) -> Launch:
         train_ranks=_train_ranks(_mapping(plan.get("placement")), arguments),
         reward_key=_after(arguments, "--reward-key"),
         save_dir=Path(save_dir) if isinstance(save_dir, str) and save_dir else None,
+        wandb_project=_after(arguments, "--wandb-project"),
+        wandb_team=_after(arguments, "--wandb-team"),
         started_at=started_at,
     )
 

@@ -1,0 +1,158 @@
+"""What verify_progress.py does with its options."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from io import TextIOWrapper
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from progress.dump_reader import ReaderMissing
+from progress.follow import follow
+from progress.launch import read_launch
+from progress.options import BadOption, CompareOptions, VerifyOptions
+from progress.read_run import read_run
+from progress.run_report import RunReport, Verdict
+from progress.scan import Report
+from progress.show import as_json, print_report
+from progress.wandb_gaps import wandb_gaps
+from progress.wandb_rows import WandbUnreadable, wandb_rows
+
+CANNOT_WORK, STOPPED = 2, 130
+_FEW_FILES = 20  # read without a bar
+
+
+class CannotWrite(Exception):
+    """A picture or page could not be written; the message says which and why."""
+
+
+def verify_main(argv: Sequence[str]) -> int:
+    """The exit code of the verdict; 2 for options that cannot work, 130 after Ctrl-C."""
+    options = tyro.cli(VerifyOptions, prog="verify_progress.py", args=list(argv))
+    return _with_exit_code(lambda console: verify(options, console))
+
+
+def compare_main(argv: Sequence[str]) -> int:
+    """0 compared, 1 no step in common, 2 a run without steps or options that cannot work, 130 after Ctrl-C."""
+    options = tyro.cli(CompareOptions, prog="verify_progress.py compare", args=list(argv))
+    return _with_exit_code(lambda console: compare(options, console))
+
+
+def verify(options: VerifyOptions, console: Console) -> int:
+    """Raises BadOption, ReaderMissing, WandbUnreadable and CannotWrite, and whatever printing raises."""
+    options.check()
+    settings = options.reading.settings()
+
+    def look() -> RunReport:
+        with _bar() as report:
+            found = read_run(options.folder, settings, report)
+        return found if options.wandb is None or found.verdict is Verdict.NO_DATA else _with_wandb(found, options.wandb)
+
+    def draw(report: RunReport) -> None:
+        _draw(report, options)
+
+    if options.follow:
+        report = follow(look, draw, console, options.interval, json=options.json)
+        if console.is_terminal and not options.json:
+            print_report(report, console)
+        return report.exit_code
+    report = look()
+    draw(report)
+    if options.json:
+        print(as_json(report), file=console.file)
+    else:
+        print_report(report, console)
+    return report.exit_code
+
+
+def compare(options: CompareOptions, console: Console) -> int:
+    """Raises as `verify`."""
+    from progress.compare import CannotCompare
+    from progress.compare_table import compare_folders
+
+    settings = options.reading.settings()
+    try:
+        return compare_folders(options.folders, settings, console, as_json=options.json, plot=options.plot)
+    except CannotCompare as error:
+        raise BadOption(str(error)) from None
+    except OSError as error:
+        raise _not_written(options.plot, error) from None
+
+
+def _draw(report: RunReport, options: VerifyOptions) -> None:
+    # Only now: matplotlib takes longer to import than a look at a run that is known.
+    if options.plot is not None:
+        from progress.plot import plot_run
+
+        try:
+            plot_run(options.plot, report)
+        except OSError as error:
+            raise _not_written(options.plot, error) from None
+    if options.html is not None:
+        from progress.html_page import PageSettings, write_page
+
+        page = PageSettings(rollouts=options.samples, trials_dir=options.trials_dir)
+        try:
+            write_page(options.html, report, page)
+        except OSError as error:
+            raise _not_written(options.html, error) from None
+
+
+def _not_written(path: object, error: OSError) -> CannotWrite:
+    return CannotWrite(f"{path} cannot be written ({error.strerror or error}); name another file")
+
+
+def _with_wandb(report: RunReport, run: str) -> RunReport:
+    launch = read_launch(report.folder)
+    gaps = wandb_gaps(report, wandb_rows(run, launch), launch)
+    return replace(report, findings=(*report.findings, *gaps))
+
+
+@contextmanager
+def _bar() -> Generator[Report]:
+    """A bar on standard error while many new dumps are read, if a person is there to see it."""
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("reading dumps"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("dumps", total=None)
+
+    def report(read: int, of: int) -> None:
+        if of > _FEW_FILES and not bar.live.is_started:
+            bar.start()
+        bar.update(task, completed=read, total=of)
+
+    try:
+        yield report
+    finally:
+        bar.stop()
+
+
+def _with_exit_code(run: Callable[[Console], int]) -> int:
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A name in a dump may hold what the terminal's encoding does not.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    console = Console(highlight=False)
+    try:
+        return run(console)
+    except (BadOption, ReaderMissing, WandbUnreadable, CannotWrite) as error:
+        print(f"verify_progress.py: {error}", file=sys.stderr)
+        return CANNOT_WORK
+    except BrokenPipeError:
+        # Whoever read has seen enough (`| head -1`); what is still in the buffer must not be tried again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return STOPPED
