@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
+from typing import TextIO
 
 import tyro
 from rich.console import Console
@@ -141,9 +142,10 @@ def _bar() -> Generator[Report]:
 
 
 def _with_exit_code(run: Callable[[Console], int]) -> int:
-    if isinstance(sys.stdout, TextIOWrapper):
+    out: TextIO = sys.stdout
+    if isinstance(out, TextIOWrapper):
         # A name in a dump may hold what the terminal's encoding does not.
-        sys.stdout.reconfigure(errors="backslashreplace")
+        out.reconfigure(errors="backslashreplace")
     console = Console(highlight=False)
     try:
         return run(console)
@@ -152,7 +154,7 @@ def _with_exit_code(run: Callable[[Console], int]) -> int:
         return CANNOT_WORK
     except BrokenPipeError:
         # Whoever read has seen enough (`| head -1`); what is still in the buffer must not be tried again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return 0
     except KeyboardInterrupt:
         return STOPPED

@@ -7,8 +7,9 @@ frame around them is the log of LevelDB: https://github.com/google/leveldb/blob/
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +63,12 @@ def _offline(path: Path) -> WandbRows:
 def _rows_of(file: Path) -> list[dict[str, Any]]:
     try:
         from google.protobuf.message import DecodeError
-        from wandb.proto import wandb_internal_pb2
+
+        records: Any = import_module("wandb.proto.wandb_internal_pb2")
     except ImportError as error:
         raise WandbUnreadable(
             f"--wandb needs the package wandb ({error}); install the dependency group report"
         ) from None
-    new_record: Callable[[], Any] = wandb_internal_pb2.Record  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
     try:
         if file.stat().st_size > _LARGEST or not file.is_file():
             raise WandbUnreadable(f"--wandb: {file} is no run file, or larger than {_LARGEST:,} bytes")
@@ -78,7 +79,7 @@ def _rows_of(file: Path) -> list[dict[str, Any]]:
         raise WandbUnreadable(f"--wandb: {file} is no W&B run file")
     rows: list[dict[str, Any]] = []
     for record in _records(data):
-        message = new_record()
+        message = records.Record()
         try:
             message.ParseFromString(record)
         except DecodeError:
@@ -120,6 +121,7 @@ def _records(data: bytes) -> Iterator[bytes]:
 def _online(run: str, launch: Launch) -> WandbRows:
     try:
         import wandb
+        from wandb.errors import Error
     except ImportError as error:
         raise WandbUnreadable(
             f"--wandb needs the package wandb ({error}); install the dependency group report"
