@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from local_engine.picture import DARK, LIGHT
 from progress.page_samples import PageSettings, embedded_samples
 from progress.plot import run_name, run_png
 from progress.run_report import RunReport
-from progress.step import Step
+from progress.table import LEGEND, step_table
 from progress.visible import shortened, visible
 from trajectory.exit_status import STATUSES
 
@@ -41,6 +41,7 @@ class Table:
     rows: list[list[str]]
     note: str = ""
     links: Mapping[str, str] = field(default_factory=dict[str, str])
+    bad: Set[tuple[int, int]] = frozenset()  # row and column of cells to look at
 
 
 def write_page(path: Path, report: RunReport, settings: PageSettings | None = None) -> None:
@@ -98,38 +99,22 @@ def _seen(value: object) -> object:
 
 
 def _step_table(report: RunReport, linked: Sequence[int]) -> Table:
-    names = (
-        "rollout", "ranks", "reward", "std", "solved", "signal", "discarded", "truncated", "never ran", "tokens",
-        "turns", "rollout s", "training s", "written (UTC)",
-    )  # fmt: skip
-    steps = report.steps[-_ROWS:]
-    hidden = len(report.steps) - len(steps)
+    shown = report.steps[-_ROWS:]
+    found = step_table(shown, report.read_at)
+    hidden = len(report.steps) - len(shown)
+    more = f"{hidden:,} earlier rollouts are left out. " if hidden else ""
     return Table(
-        [Column(name) for name in names],
-        [_step_row(step) for step in reversed(steps)],
-        f"The {hidden:,} rollouts before are left out." if hidden else "",
+        [Column(column.title) for column in found.columns],
+        [list(row) for row in reversed(found.rows)],
+        more + LEGEND,
         {str(rollout): f"#step={rollout}" for rollout in linked},
+        {
+            (number, place)
+            for number, step in enumerate(reversed(shown))
+            for place, column in enumerate(found.columns)
+            if column.bad(step)
+        },
     )
-
-
-def _step_row(step: Step) -> list[str]:
-    written = "" if step.written_at is None else f"{datetime.fromtimestamp(step.written_at, UTC):%m-%d %H:%M:%S}"
-    return [
-        str(step.rollout_id),
-        f"{len(step.ranks)}/{step.ranks_expected}",
-        _digits(step.reward_mean, 3),
-        _digits(step.reward_std, 3),
-        _percent(step.solved),
-        f"{step.groups_with_signal}/{step.groups}",
-        str(step.discarded),
-        str(step.truncated),
-        _percent(step.never_ran),
-        _digits(step.tokens, 0),
-        _digits(step.turns, 1),
-        _digits(step.rollout_seconds, 1),
-        _digits(step.training_seconds, 1),
-        f"{written}, left over" if step.leftover else written,
-    ]
 
 
 def _evaluation_table(report: RunReport) -> Table:
