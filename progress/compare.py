@@ -95,7 +95,7 @@ class Comparison:
         }
 
 
-def compare(reports: Sequence[RunReport]) -> Comparison:
+def compare_runs(reports: Sequence[RunReport]) -> Comparison:
     """The first run against the others. Raises CannotCompare."""
     if not 2 <= len(reports) <= MOST_RUNS:
         raise CannotCompare(f"{len(reports)} folder(s) given: compare takes 2 to {MOST_RUNS} runs")

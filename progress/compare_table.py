@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from progress.compare import LAST, Comparison, compare, differences
-from progress.overlay import plot_overlay
-from progress.read_run import ReadSettings, read_run
+from progress.compare import LAST, Comparison, differences
 from progress.visible import visible
 
 _ROWS: Final = 40  # of a terminal's table, the latest; a pipe and --json get all
@@ -29,23 +25,6 @@ _SHOWN: Final = (
     ("seconds", "seconds", 1, False),
 )
 _PER_STEP: Final = ("signal", "tokens", "seconds")
-
-
-def compare_folders(
-    folders: Sequence[Path], settings: ReadSettings, console: Console, *, as_json: bool, plot: Path | None
-) -> int:
-    """Read the runs, print how they differ and draw `plot`; the exit code is the comparison's.
-
-    Raises CannotCompare, and OSError where the picture cannot be written.
-    """
-    comparison = compare([read_run(folder, settings) for folder in folders])
-    if plot is not None:
-        plot_overlay(plot, [(f"{run.letter} {run.name}", run.report) for run in comparison.runs])
-    if as_json:
-        print(json.dumps(comparison.as_dict()), file=console.file)
-    else:
-        print_comparison(comparison, console)
-    return comparison.exit_code
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
