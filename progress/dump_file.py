@@ -50,7 +50,11 @@ _BROKEN_PICKLE = (
 
 
 class NotReadable(Exception):
-    """The file cannot be opened as a dump; the text says why."""
+    """The file cannot be opened as a dump; the text says why. `lasting`: as long as the file is as it is."""
+
+    def __init__(self, reason: str, *, lasting: bool = True) -> None:
+        super().__init__(reason)
+        self.lasting = lasting
 
 
 def load_dump(path: str) -> object:
@@ -75,7 +79,7 @@ def _copy_in_memory(path: str) -> Generator[BinaryIO]:
         # A named pipe without a writer would otherwise be waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise NotReadable(error.strerror or str(error)) from None
+        raise NotReadable(error.strerror or str(error), lasting=False) from None
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise NotReadable("it is no regular file")
@@ -84,7 +88,7 @@ def _copy_in_memory(path: str) -> Generator[BinaryIO]:
                 shutil.copyfileobj(file, copy, 1 << 20)
                 copy.flush()
             except OSError as error:
-                raise NotReadable(error.strerror or str(error)) from None
+                raise NotReadable(error.strerror or str(error), lasting=False) from None
             yield copy
 
 

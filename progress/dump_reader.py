@@ -1,7 +1,11 @@
-"""Reads dumps in a process of its own, which is started when the first one is to be read and replaced when it dies."""
+"""Reads dumps in a process of its own, which is started when the first one is to be read and replaced when it dies.
+
+It lives as long as this process: who follows a run does not import PyTorch for every new dump.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -26,7 +30,18 @@ class ReaderMissing(Exception):
 
 
 class Unreadable(Exception):
-    """One file is not what its name says; the text says why."""
+    """One file is not what its name says; the text says why. `lasting`: as long as the file is as it is."""
+
+    def __init__(self, reason: str, *, lasting: bool = True) -> None:
+        super().__init__(reason)
+        self.lasting = lasting
+
+
+class _ReaderDied(Exception):
+    """The process ended instead of answering."""
+
+
+_waiting: list[subprocess.Popen[bytes]] = []
 
 
 class DumpReader:
@@ -34,7 +49,9 @@ class DumpReader:
 
     def __init__(self, reward_key: str | None = None) -> None:
         self._reward_key = reward_key
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = _waiting.pop() if _waiting else None
+        if self._process is not None and self._process.poll() is not None:
+            self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -42,7 +59,12 @@ class DumpReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end()
+        if error is not None:
+            # A request may be under way, whose answer the next one would take for its own.
+            self._end()
+        elif self._process is not None:
+            _waiting.append(self._process)
+            self._process = None
 
     def samples(self, path: Path, rollout_id: int) -> SampleSummary:
         """Of a rollout or an evaluation dump."""
@@ -71,15 +93,24 @@ class DumpReader:
             "rank": rank,
             "reward_key": self._reward_key,
         }
-        process = self._process or self._start()
         try:
             size = path.stat().st_size
         except OSError as error:
-            raise Unreadable(error.strerror or str(error)) from None
-        reply = self._exchange(process, request, PATIENCE + size / BYTES_A_SECOND)
+            raise Unreadable(error.strerror or str(error), lasting=False) from None
+        reply = self._reply(request, PATIENCE + size / BYTES_A_SECOND)
         if "found" not in reply:
-            raise Unreadable(str(reply.get("reason")))
+            raise Unreadable(str(reply.get("reason")), lasting=reply.get("lasting") is not False)
         return reply["found"]
+
+    def _reply(self, request: object, seconds: float) -> dict[str, Any]:
+        try:
+            return self._exchange(self._process or self._start(), request, seconds)
+        except _ReaderDied:
+            pass  # a machine short of memory may have ended the process for another's need
+        try:
+            return self._exchange(self._start(), request, seconds)
+        except _ReaderDied as error:
+            raise Unreadable(f"opening it {error}") from None
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -94,8 +125,8 @@ class DumpReader:
         self._process = process
         try:
             hello = self._exchange(process, None, READY_SECONDS)
-        except Unreadable as error:
-            raise ReaderMissing(f"the process that opens dumps did not start: {error}") from None
+        except _ReaderDied as error:
+            raise ReaderMissing(f"the process that opens dumps did not start: it {error}") from None
         if "ready" not in hello:
             raise ReaderMissing(f"dumps cannot be opened here: {hello.get('missing')}; install torch and numpy")
         return process
@@ -121,13 +152,23 @@ class DumpReader:
             timer.cancel()
         if not line.endswith(b"\n"):
             self._end()
-            how = f"took more than {seconds:.0f} s" if late.is_set() else f"ended its reader ({process.returncode})"
-            raise Unreadable(f"opening it {how}")
+            if late.is_set() and request is not None:
+                raise Unreadable(f"opening it took more than {seconds:.0f} s")
+            raise _ReaderDied(f"ended its process ({process.returncode})")
         return json.loads(line)
 
     def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.communicate()
+        if self._process is not None:
+            _kill(self._process)
+            self._process = None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()
+
+
+@atexit.register
+def _kill_waiting() -> None:
+    while _waiting:
+        _kill(_waiting.pop())

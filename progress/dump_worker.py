@@ -19,7 +19,7 @@ SPACE_PER_BYTE = 40  # ... and for each of its bytes: what a list of integers ne
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"found": ...}`, or `{"reason": why the file is not what its name says}`."""
+    """`{"found": ...}`, or `{"reason": why the file is not what its name says, "lasting": false if that may pass}`."""
     from progress.dump_file import NotReadable, load_dump
     from progress.dump_summary import NotADump, summarise_samples, summarise_training
     from progress.dump_trajectories import trajectories_of
@@ -32,7 +32,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         if request["what"] == "trajectories":
             return {"found": [asdict(one) for one in trajectories_of(content, rollout_id, reward_key)]}
         return {"found": asdict(summarise_samples(content, rollout_id, reward_key))}
-    except (NotReadable, NotADump) as error:
+    except NotReadable as error:
+        return {"reason": str(error), "lasting": error.lasting}
+    except NotADump as error:
         return {"reason": str(error)}
     except (MemoryError, RecursionError) as error:
         return {"reason": f"it does not fit into memory as objects ({type(error).__name__})"}

@@ -14,6 +14,7 @@ from progress.launch import Launch, read_launch
 from progress.outcome_tally import FileTally, read_on
 from progress.run_folder import FileStamp, RunFolder, look
 
+NO_FILE = -1  # the inode of what is to be tried again
 SAVE_EVERY = 20.0  # seconds; a first look at a large run takes long and may be interrupted
 
 Report = Callable[[int, int], None]  # files read, of how many
@@ -130,6 +131,8 @@ def _entry(reader: DumpReader, stamp: FileStamp, read_one: ReadOne, before: Entr
         read_one(reader, entry)
     except Unreadable as error:
         entry.reason = str(error)
+        if not error.lasting:
+            entry.inode = NO_FILE
     if before is not None:
         other = before.samples is not None and entry.samples is not None and before.samples != entry.samples
         entry.replaced = before.replaced or other
