@@ -14,7 +14,7 @@ from progress.html_page import write_page
 from progress.page_samples import PageSettings
 from progress.read_run import read_run
 from progress.run_report import RunReport
-from tests.browser import headless_browser
+from tests.browser import headless_browser, note_events
 from tests.progress.written_run import CONTROL, SCRIPT, SEEN_CONTROL, write_run
 
 PATIENCE = 60_000  # milliseconds: the machine may be busy
@@ -54,10 +54,7 @@ def shown(browser: Browser) -> Iterator[Shown]:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(PATIENCE)
     result = Shown(page)
-    page.on("request", lambda request: result.requested.append(request.url))
-    page.on("console", lambda message: result.said.append(message.text))
-    page.on("dialog", lambda dialog: result.said.append(dialog.message))
-    page.on("pageerror", lambda error: result.said.append(str(error)))
+    note_events(page, result.requested, result.said)
     yield result
     page.close()
 
