@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from progress.compare import LAST, Comparison, differences
-from progress.visible import visible
+from progress.visible import one_line
 
 _ROWS: Final = 40  # of a terminal's table, the latest; a pipe and --json get all
 _WIDE: Final = 3  # more runs than that have a table of rewards only
@@ -30,10 +30,10 @@ _PER_STEP: Final = ("signal", "tokens", "seconds")
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Runs, notes, means over the rollouts in common, and a row for each of these."""
     for run in comparison.runs:
-        line = visible(f"{run.letter}  {run.name}  {run.report.verdict}: {run.report.reason}")
+        line = f"{run.letter}  {one_line(run.name)}  {run.report.verdict}: {one_line(run.report.reason)}"
         console.print(Text(line), soft_wrap=True)
     for note in comparison.notes:
-        console.print(Text(f"note: {visible(note)}", style="yellow"), soft_wrap=True)
+        console.print(Text(f"note: {one_line(note)}", style="yellow"), soft_wrap=True)
     if not comparison.common:
         console.print("no rollout in common: nothing to compare")
         return

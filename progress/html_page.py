@@ -23,7 +23,7 @@ from progress.visible import shortened, visible
 from trajectory.exit_status import STATUSES
 
 _ROWS: Final = 3_000  # of the table of steps, the latest
-_FINDINGS: Final = 200
+_FEW_ROWS: Final = 200  # of other tables
 _FOLDER: Final = Path(__file__).parent / "page"
 
 
@@ -128,19 +128,21 @@ def _evaluation_table(report: RunReport) -> Table:
 def _status_table(report: RunReport) -> Table:
     total = sum(report.exit_statuses.values())
     columns = [Column("exit status", True), Column("trajectories"), Column("share"), Column("worth", True)]
+    shown = list(report.exit_statuses.items())[:_FEW_ROWS]
     rows = [
-        [name, f"{count:,}", _percent(count / total), f"{known.worth}: {known.meaning}" if known else ""]
-        for name, count in report.exit_statuses.items()
+        [shortened(name), f"{count:,}", _percent(count / total), f"{known.worth}: {known.meaning}" if known else ""]
+        for name, count in shown
         for known in [STATUSES.get(name)]
     ]
-    return Table([*columns], rows)
+    hidden = len(report.exit_statuses) - len(shown)
+    return Table(columns, rows, f"{hidden:,} more are left out." if hidden else "")
 
 
 def _finding_table(report: RunReport) -> Table:
     columns = [Column("kind", True), Column("rollout"), Column("what", True)]
     rows = [
         [finding.kind.value, "" if finding.rollout_id is None else str(finding.rollout_id), shortened(finding.text)]
-        for finding in report.findings[:_FINDINGS]
+        for finding in report.findings[:_FEW_ROWS]
     ]
     hidden = len(report.findings) - len(rows)
     return Table(columns, rows, f"{hidden:,} more are left out; --json has them all." if hidden else "")

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import io
-import math
 import warnings
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from local_engine.picture import Theme, blank_figure, plain_axes, stretches, write_png
-from progress.visible import shortened, visible
+from progress.visible import one_line, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +23,7 @@ Value = float | None
 MARKED_STEPS: Final = 60  # more points than that are a line without marks
 _LEFT, _RIGHT, _GAP = 0.075, 0.985, 84  # shares of the width; pixels between panels
 _HEAD, _FOOT = 122, 62  # pixels
+_LARGEST: Final = 1e15
 _TALL: Final = 6.0  # medians; a panel does not grow for what is taller
 
 
@@ -150,7 +150,7 @@ def legend_text(text: str, most: int) -> str:
 
 
 def shortened_line(text: str, most: int) -> str:
-    line = " ".join(visible(shortened(text)).split())
+    line = one_line(shortened(text))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
@@ -163,4 +163,5 @@ def time_unit(seconds: Sequence[Value]) -> tuple[float, str]:
 
 
 def finite(value: Value) -> Value:
-    return value if value is not None and math.isfinite(value) else None
+    """None for what no axis can show and no difference be taken of: NaN, infinities, numbers near the largest."""
+    return value if value is not None and abs(value) < _LARGEST else None

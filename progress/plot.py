@@ -154,7 +154,7 @@ def _shares(axes: Axes, steps: Sequence[Step], theme: Theme) -> None:
 
 
 def _seconds(axes: Axes, steps: Sequence[Step], theme: Theme) -> tuple[str, str]:
-    timed = [step for step in steps if step.seconds is not None]
+    timed = [step for step in steps if finite(step.seconds) is not None]
     factor, unit = time_unit([step.seconds for step in timed])
     ids = [step.rollout_id for step in timed]
     rollout = [(step.rollout_seconds or 0.0) / factor for step in timed]
@@ -171,7 +171,9 @@ def _seconds(axes: Axes, steps: Sequence[Step], theme: Theme) -> tuple[str, str]
         if len(timed) <= MARKED_STEPS:
             heights = [high - low for low, high in zip(bottom, top, strict=True)]
             if timed:
-                axes.bar(ids, heights, bottom=bottom, width=0.8, label=name, **style)
+                # Bars of rollouts far apart would be thinner than a pixel.
+                width = max(0.8, (ids[-1] - ids[0]) / 300)
+                axes.bar(ids, heights, bottom=bottom, width=width, label=name, **style)
             continue
         for start, end in stretches(ids):
             label = name if start == 0 else "_"

@@ -83,9 +83,10 @@ def test_what_a_resume_left_behind_is_not_compared() -> None:
 
 
 def test_a_number_that_is_none_is_no_number_in_the_comparison() -> None:
-    value = compare_runs([run(step(0, float("nan")), folder="a"), rising("b", 1)]).as_dict()
-    assert value["steps"][0]["values"]["reward_mean"][0] is None
-    json.dumps(value, allow_nan=False)
+    for number in (float("nan"), float("inf"), 1e308):
+        value = compare_runs([run(step(0, number), folder="a"), run(step(0, -1e308), folder="b")]).as_dict()
+        assert value["steps"][0]["values"]["reward_mean"] == [None, None]
+        json.dumps(value, allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +110,11 @@ def test_a_terminal_shows_the_latest_rollouts_and_a_pipe_all() -> None:
 
 
 def test_names_and_reasons_cannot_act_on_the_terminal() -> None:
-    hostile = replace(rising("b\x1b]0;x\x07[red]", 1), reason="[bold]\x1b[2J")
+    hostile = replace(rising("b\x1b]0;x\x07[red]", 1), reason="[bold]\n\x1b[2J")
     text = printed(rising("a", 1), hostile, terminal=True)
     assert "\x1b" not in text
     assert "b\\x1b]0;x\\x07[red]" in text
-    assert "[bold]\\x1b[2J" in text
+    assert "[bold] \\x1b[2J" in text
 
 
 def test_runs_of_the_same_name_are_told_apart_by_their_folders() -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from progress.html_page import write_page
+from progress.html_page import render_page, write_page
 from progress.page_samples import PageSettings
 from progress.read_run import read_run
-from progress.run_report import RunReport
+from progress.run_report import Finding, Kind, RunReport
 from tests.browser import headless_browser, note_events
+from tests.progress.test_plot import run, step
 from tests.progress.written_run import CONTROL, SCRIPT, SEEN_CONTROL, write_run
 
 PATIENCE = 60_000  # milliseconds: the machine may be busy
@@ -186,6 +187,21 @@ def test_a_page_that_would_be_too_large_leaves_trajectories_out_and_says_so(
     assert found is not None
     assert 1 <= int(found[1]) < 24
     assert "More would make it larger than" in (tmp_path / "run.html").read_text()
+
+
+def test_tables_without_end_are_cut_and_the_page_says_what_was_cut(tmp_path: Path) -> None:
+    endless = replace(
+        run(*(step(n) for n in range(5_000)), folder=str(tmp_path / "gone")),
+        exit_statuses={f"status {n} {SCRIPT}": 1 for n in range(5_000)},
+        findings=tuple(Finding(Kind.UNREADABLE, n, "x" * 100_000) for n in range(500)),
+    )
+    page = render_page(endless)
+    assert len(page) < 6_000_000
+    assert "2,000 earlier rollouts are left out." in page
+    assert "4,800 more are left out." in page
+    assert "300 more are left out; --json has them all." in page
+    assert "No readable trajectories of rollout 4999, 0, " in page
+    assert SCRIPT not in page
 
 
 def test_chosen_rollouts_are_shown_whole_and_a_missing_one_is_named(

@@ -80,6 +80,8 @@ RUNS = {
     "some rewards": run(*(step(n, 0.5 if n % 3 else None) for n in range(9))),
     "negative": run(*(step(n, n - 5.0) for n in range(9))),
     "not a number": run(step(0, float("nan")), step(1, float("inf")), step(2)),
+    "beyond every axis": run(step(0, 1e308), step(1, -1e308), replace(step(2), tokens=1e300, rollout_seconds=1e300)),
+    "far apart": run(step(0), step(999_999_999)),
     "long": run(*(step(n) for n in range(2000))),
     "left over": run(step(0), step(1), replace(step(2), leftover=True), replace(step(3), leftover=True)),
     "one slow": run(*(step(n) for n in range(9)), replace(step(9), rollout_seconds=1e6)),
