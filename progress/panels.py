@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Sequence
 from statistics import median
@@ -113,20 +114,43 @@ def curve(axes: Axes, steps: Sequence[int], values: Sequence[Value], **style: An
     """
     marker, size = style.pop("marker", None), style.pop("markersize", 3.4)
     known = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
+    if not known:
+        return
     places, heights = [step for step, _ in known], [value for _, value in known]
-    label = style.pop("label", "_")
-    for start, end in stretches(places):
-        marked = marker if end - start == 1 or len(known) <= MARKED_STEPS else None
-        if marked is None and marker is None and end - start == 1:
-            marked = "o"
-        axes.plot(
-            places[start:end],
-            heights[start:end],
-            marker=marked,
-            markersize=size,
-            label=label if start == 0 else "_",
+    all_marked = marker if len(known) <= MARKED_STEPS else None
+    alone = [start for start, end in stretches(places) if end - start == 1]
+    if alone and all_marked is None:
+        points: dict[str, Any] = {
             **style,
-        )
+            "linestyle": "none",
+            "label": "_",
+            "marker": marker or "o",
+            "markersize": size,
+        }
+        axes.plot([places[at] for at in alone], [heights[at] for at in alone], **points)
+    line, (over,) = broken(places, [heights])
+    axes.plot(line, over, marker=all_marked, markersize=size, **style)
+
+
+def broken(
+    steps: Sequence[int], columns: Sequence[Sequence[float]], half: float = 0.0
+) -> tuple[list[float], list[list[float]]]:
+    """`steps` and the columns of values over them, with NaN where steps are missing, which ends a line or an area.
+
+    With `half` a step without neighbours has two points, so far to its left and right: an area needs a width.
+    """
+    line: list[float] = []
+    over: list[list[float]] = [[] for _ in columns]
+    for start, end in stretches(steps):
+        wide = half > 0 and end - start == 1
+        if line:
+            line.append(math.nan)
+        line += [steps[start] - half, steps[start] + half] if wide else steps[start:end]
+        for found, column in zip(over, columns, strict=True):
+            if found:
+                found.append(math.nan)
+            found += [column[start]] * 2 if wide else column[start:end]
+    return line, over
 
 
 def limit_height(axes: Axes, totals: Sequence[Value]) -> str:

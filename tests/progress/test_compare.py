@@ -77,6 +77,22 @@ def test_a_run_without_rewards_in_common_is_named() -> None:
     assert comparison.means("reward_mean") == [pytest.approx(0.01), None]
 
 
+def test_means_are_taken_where_all_runs_know_the_value() -> None:
+    partly = run(step(0, 0.5), step(1, None), step(2, 0.7), folder="b")
+    assert compare_runs([rising("a", 3), partly]).means("reward_mean") == [pytest.approx(0.01), pytest.approx(0.6)]
+
+
+def test_a_run_of_discards_alone_has_no_group_size_to_differ() -> None:
+    failing = run(*(replace(step(n, None), trajectories=0, groups=0) for n in range(3)), folder="b")
+    assert compare_runs([rising("a", 3), failing]).notes == ("B has no reward in any rollout in common",)
+
+
+def test_one_run_with_data_has_nothing_to_be_compared_with() -> None:
+    comparison = compare_runs([rising("a", 3), run(folder="b")])
+    assert comparison.common == ()
+    assert comparison.exit_code == 2
+
+
 def test_what_a_resume_left_behind_is_not_compared() -> None:
     resumed = run(step(0), step(1), replace(step(2), leftover=True), folder="a")
     assert compare_runs([resumed, rising("b", 3)]).common == (0, 1)

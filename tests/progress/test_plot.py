@@ -83,6 +83,7 @@ RUNS = {
     "beyond every axis": run(step(0, 1e308), step(1, -1e308), replace(step(2), tokens=1e300, rollout_seconds=1e300)),
     "far apart": run(step(0), step(999_999_999)),
     "long": run(*(step(n) for n in range(2000))),
+    "full of gaps": run(*(step(n) for n in range(0, 400, 2))),
     "left over": run(step(0), step(1), replace(step(2), leftover=True), replace(step(3), leftover=True)),
     "one slow": run(*(step(n) for n in range(9)), replace(step(9), rollout_seconds=1e6)),
     "a formula": run(step(0), folder="runs/$\\frac$_x^{/traces"),
