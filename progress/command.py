@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
+from pathlib import Path
 from typing import IO, TextIO
 
 import tyro
@@ -78,39 +80,49 @@ def verify(options: VerifyOptions, console: Console) -> int:
 
 def compare(options: CompareOptions, console: Console) -> int:
     """Raises as `verify`."""
-    from progress.compare import CannotCompare
-    from progress.compare_table import compare_folders
+    from progress.compare import CannotCompare, compare_runs
+    from progress.compare_table import print_comparison
+    from progress.overlay import plot_overlay
 
     settings = options.reading.settings()
     try:
-        return compare_folders(options.folders, settings, console, as_json=options.json, plot=options.plot)
+        comparison = compare_runs([read_run(folder, settings) for folder in options.folders])
     except CannotCompare as error:
         raise BadOption(str(error)) from None
-    except OSError as error:
-        raise _not_written(options.plot, error) from None
+    if options.plot is not None:
+        with _writing(options.plot):
+            plot_overlay(options.plot, [(f"{run.letter} {run.name}", run.report) for run in comparison.runs])
+    if options.json:
+        print(json.dumps(comparison.as_dict(), allow_nan=False), file=console.file)
+    else:
+        print_comparison(comparison, console)
+    return comparison.exit_code
 
 
 def _draw(report: RunReport, options: VerifyOptions) -> None:
-    # Only now: matplotlib takes longer to import than a look at a run that is known.
     if options.plot is not None:
-        from progress.plot import plot_run
+        with _writing(options.plot):
+            from progress.plot import plot_run
 
-        try:
             plot_run(options.plot, report)
-        except OSError as error:
-            raise _not_written(options.plot, error) from None
     if options.html is not None:
-        from progress.html_page import PageSettings, write_page
+        with _writing(options.html):
+            # Only now: a look at a run does not need it, and not every machine has it.
+            from progress.html_page import write_page
+            from progress.page_samples import PageSettings
 
-        page = PageSettings(rollouts=options.samples, trials_dir=options.trials_dir)
-        try:
-            write_page(options.html, report, page)
-        except OSError as error:
-            raise _not_written(options.html, error) from None
+            write_page(options.html, report, PageSettings(rollouts=options.samples, trials_dir=options.trials_dir))
 
 
-def _not_written(path: object, error: OSError) -> CannotWrite:
-    return CannotWrite(f"{path} cannot be written ({error.strerror or error}); name another file")
+@contextmanager
+def _writing(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(f"{path} cannot be written ({error.strerror or error}); name another file") from None
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise CannotWrite(f"{path} needs {package}, which is not installed: pip install {package}") from None
 
 
 def _with_wandb(report: RunReport, run: str) -> RunReport:

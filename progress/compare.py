@@ -62,10 +62,15 @@ class Comparison:
         return [None if step is None else finite(QUANTITIES[quantity](step)) for step in found]
 
     def means(self, quantity: str, last: int | None = None) -> list[float | None]:
-        """Of every run, over all rollouts in common or the `last` of them."""
+        """Of every run, over the rollouts in common or the `last` of them.
+
+        A rollout counts when its value is known of every run that has such values at all; None for the other runs.
+        """
         rows = [self.values(quantity, rollout) for rollout in (self.common if last is None else self.common[-last:])]
-        columns = [[row[place] for row in rows] for place in range(len(self.runs))]
-        return [mean_of(column) for column in columns]
+        known = [any(row[place] is not None for row in rows) for place in range(len(self.runs))]
+        whole = [row for row in rows if [value is not None for value in row] == known]
+        columns = [[value for row in whole if (value := row[place]) is not None] for place in range(len(self.runs))]
+        return [fmean(column) if column else None for column in columns]
 
     def as_dict(self) -> dict[str, Any]:
         """What `verify_progress.py compare --json` prints; differences are those of B, C, ... from A."""
@@ -95,7 +100,7 @@ class Comparison:
         }
 
 
-def compare(reports: Sequence[RunReport]) -> Comparison:
+def compare_runs(reports: Sequence[RunReport]) -> Comparison:
     """The first run against the others. Raises CannotCompare."""
     if not 2 <= len(reports) <= MOST_RUNS:
         raise CannotCompare(f"{len(reports)} folder(s) given: compare takes 2 to {MOST_RUNS} runs")
@@ -108,7 +113,7 @@ def compare(reports: Sequence[RunReport]) -> Comparison:
         for place, (name, report) in enumerate(zip(_names(reports), reports, strict=True))
     )
     filled = [run for run in runs if run.steps]
-    common = sorted(set[int]().union(*(run.steps for run in filled)).intersection(*(run.steps for run in filled)))
+    common = sorted(set(filled[0].steps).intersection(*(run.steps for run in filled))) if len(filled) > 1 else []
     return Comparison(runs, tuple(common), tuple(_notes(runs, filled, common)))
 
 
@@ -116,11 +121,6 @@ def differences(values: Sequence[float | None]) -> list[float | None]:
     """Those of all but the first from the first."""
     first = values[0]
     return [None if first is None or value is None else value - first for value in values[1:]]
-
-
-def mean_of(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 def _names(reports: Sequence[RunReport]) -> list[str]:
@@ -140,9 +140,9 @@ def _notes(runs: Sequence[Run], filled: Sequence[Run], common: Sequence[int]) ->
         ("trajectories in a group", _group_size, "shares of groups with signal do not compare"),
         ("groups in a rollout", _groups, "an equal rollout is not an equal amount of data"),
     ):
-        sizes = [size(run) for run in filled]
-        if len(set(sizes)) > 1:
-            each = ", ".join(f"{run.letter} {number:g}" for run, number in zip(filled, sizes, strict=True))
+        sizes = {run.letter: number for run in filled if (number := size(run)) is not None}
+        if len(set(sizes.values())) > 1:
+            each = ", ".join(f"{letter} {number:g}" for letter, number in sizes.items())
             notes.append(f"{what}: {each}; {consequence}")
     notes += [
         f"{run.letter} has no reward in any rollout in common"
@@ -158,9 +158,11 @@ def _span(steps: Mapping[int, Step]) -> str:
     return f"rollouts {first} to {last}" + (f" ({missing} missing)" if missing else "")
 
 
-def _group_size(run: Run) -> float:
-    return median([step.trajectories / step.groups for step in run.steps.values() if step.groups] or [0.0])
+def _group_size(run: Run) -> float | None:
+    sizes = [step.trajectories / step.groups for step in run.steps.values() if step.groups]
+    return median(sizes) if sizes else None
 
 
-def _groups(run: Run) -> float:
-    return median([step.groups for step in run.steps.values() if step.groups] or [0])
+def _groups(run: Run) -> float | None:
+    counts = [step.groups for step in run.steps.values() if step.groups]
+    return median(counts) if counts else None

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from progress.compare import LAST, Comparison, compare, differences
-from progress.overlay import plot_overlay
-from progress.read_run import ReadSettings, read_run
-from progress.visible import visible
+from progress.compare import LAST, Comparison, differences
+from progress.visible import one_line
 
 _ROWS: Final = 40  # of a terminal's table, the latest; a pipe and --json get all
 _WIDE: Final = 3  # more runs than that have a table of rewards only
@@ -31,30 +27,13 @@ _SHOWN: Final = (
 _PER_STEP: Final = ("signal", "tokens", "seconds")
 
 
-def compare_folders(
-    folders: Sequence[Path], settings: ReadSettings, console: Console, *, as_json: bool, plot: Path | None
-) -> int:
-    """Read the runs, print how they differ and draw `plot`; the exit code is the comparison's.
-
-    Raises CannotCompare, and OSError where the picture cannot be written.
-    """
-    comparison = compare([read_run(folder, settings) for folder in folders])
-    if plot is not None:
-        plot_overlay(plot, [(f"{run.letter} {run.name}", run.report) for run in comparison.runs])
-    if as_json:
-        print(json.dumps(comparison.as_dict()), file=console.file)
-    else:
-        print_comparison(comparison, console)
-    return comparison.exit_code
-
-
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Runs, notes, means over the rollouts in common, and a row for each of these."""
     for run in comparison.runs:
-        line = visible(f"{run.letter}  {run.name}  {run.report.verdict}: {run.report.reason}")
+        line = f"{run.letter}  {one_line(run.name)}  {run.report.verdict}: {one_line(run.report.reason)}"
         console.print(Text(line), soft_wrap=True)
     for note in comparison.notes:
-        console.print(Text(f"note: {visible(note)}", style="yellow"), soft_wrap=True)
+        console.print(Text(f"note: {one_line(note)}", style="yellow"), soft_wrap=True)
     if not comparison.common:
         console.print("no rollout in common: nothing to compare")
         return

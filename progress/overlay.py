@@ -41,7 +41,8 @@ def plot_overlay(path: Path, runs: Sequence[tuple[str, RunReport]], theme: Theme
     single = all(len(of_run) <= _LONG for of_run in steps)
     panels.head(f"{len(runs)} runs", f"mean of {window} rollouts" + (", thin: each rollout" if single else ""))
     reward, signal, discards, seconds, tokens = panels.axes
-    factor, unit = time_unit([step.seconds for of_run in steps for step in of_run])
+    all_seconds = [value for of_run in steps for step in of_run if (value := finite(step.seconds)) is not None]
+    factor, unit = time_unit(all_seconds)
     quantities: tuple[tuple[Axes, Callable[[Step], Value]], ...] = (
         (reward, lambda step: step.reward_mean),
         (signal, lambda step: step.signal_share),
@@ -66,7 +67,7 @@ def plot_overlay(path: Path, runs: Sequence[tuple[str, RunReport]], theme: Theme
         axes.set_ylim(-0.03, 1.05)
         axes.set_yticks([0, 0.5, 1], ["0%", "50%", "100%"])
     tokens.set_ylim(bottom=0)
-    said = limit_height(seconds, [step.seconds and step.seconds / factor for of_run in steps for step in of_run])
+    said = limit_height(seconds, [value / factor for value in all_seconds])
     titles = (
         (reward, "Mean reward"),
         (signal, "Groups with signal"),

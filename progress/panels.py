@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from local_engine.picture import Theme, blank_figure, plain_axes, stretches, write_png
-from progress.visible import shortened, visible
+from progress.visible import one_line, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +24,7 @@ Value = float | None
 MARKED_STEPS: Final = 60  # more points than that are a line without marks
 _LEFT, _RIGHT, _GAP = 0.075, 0.985, 84  # shares of the width; pixels between panels
 _HEAD, _FOOT = 122, 62  # pixels
+_LARGEST: Final = 1e15
 _TALL: Final = 6.0  # medians; a panel does not grow for what is taller
 
 
@@ -113,20 +114,43 @@ def curve(axes: Axes, steps: Sequence[int], values: Sequence[Value], **style: An
     """
     marker, size = style.pop("marker", None), style.pop("markersize", 3.4)
     known = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
+    if not known:
+        return
     places, heights = [step for step, _ in known], [value for _, value in known]
-    label = style.pop("label", "_")
-    for start, end in stretches(places):
-        marked = marker if end - start == 1 or len(known) <= MARKED_STEPS else None
-        if marked is None and marker is None and end - start == 1:
-            marked = "o"
-        axes.plot(
-            places[start:end],
-            heights[start:end],
-            marker=marked,
-            markersize=size,
-            label=label if start == 0 else "_",
+    all_marked = marker if len(known) <= MARKED_STEPS else None
+    alone = [start for start, end in stretches(places) if end - start == 1]
+    if alone and all_marked is None:
+        points: dict[str, Any] = {
             **style,
-        )
+            "linestyle": "none",
+            "label": "_",
+            "marker": marker or "o",
+            "markersize": size,
+        }
+        axes.plot([places[at] for at in alone], [heights[at] for at in alone], **points)
+    line, (over,) = broken(places, [heights])
+    axes.plot(line, over, marker=all_marked, markersize=size, **style)
+
+
+def broken(
+    steps: Sequence[int], columns: Sequence[Sequence[float]], half: float = 0.0
+) -> tuple[list[float], list[list[float]]]:
+    """`steps` and the columns of values over them, with NaN where steps are missing, which ends a line or an area.
+
+    With `half` a step without neighbours has two points, so far to its left and right: an area needs a width.
+    """
+    line: list[float] = []
+    over: list[list[float]] = [[] for _ in columns]
+    for start, end in stretches(steps):
+        wide = half > 0 and end - start == 1
+        if line:
+            line.append(math.nan)
+        line += [steps[start] - half, steps[start] + half] if wide else steps[start:end]
+        for found, column in zip(over, columns, strict=True):
+            if found:
+                found.append(math.nan)
+            found += [column[start]] * 2 if wide else column[start:end]
+    return line, over
 
 
 def limit_height(axes: Axes, totals: Sequence[Value]) -> str:
@@ -150,7 +174,7 @@ def legend_text(text: str, most: int) -> str:
 
 
 def shortened_line(text: str, most: int) -> str:
-    line = " ".join(visible(shortened(text)).split())
+    line = one_line(shortened(text))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
@@ -163,4 +187,5 @@ def time_unit(seconds: Sequence[Value]) -> tuple[float, str]:
 
 
 def finite(value: Value) -> Value:
-    return value if value is not None and math.isfinite(value) else None
+    """None for what no axis can show and no difference be taken of: NaN, infinities, numbers near the largest."""
+    return value if value is not None and abs(value) < _LARGEST else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from disk.atomic_file import atomic_file
 from local_engine.picture import LIGHT, Theme, moving_mean, stretches
-from progress.panels import MARKED_STEPS, Panels, Value, curve, finite, limit_height, time_unit
+from progress.panels import MARKED_STEPS, Panels, Value, broken, curve, finite, limit_height, time_unit
 from progress.run_report import RunReport
 from progress.step import Step
 
@@ -87,23 +87,16 @@ def _reward(axes: Axes, steps: Sequence[Step], report: RunReport, theme: Theme) 
     ]
     found = [value for value in means if value is not None]
     evaluations = [(e.rollout_id, value) for e in report.evaluations if (value := finite(e.reward_mean)) is not None]
-    low, high = min([0.0, *found]), max([1.0, *found, *(value for _, value in evaluations)])
+    measured = [*found, *(value for _, value in evaluations)]
+    low, high = min([0.0, *measured]), max([1.0, *measured])
     if (low, high) != (0.0, 1.0):
         low, high = min([low, *(bottom for _, bottom, _ in band)]), max([high, *(top for _, _, top in band)])
-    for start, end in stretches([step for step, _, _ in band]):
-        part = band[start:end]
-        # A single rollout has no width of its own in a filled curve.
-        spread = part if len(part) > 1 else [(part[0][0] - 0.2, *part[0][1:]), (part[0][0] + 0.2, *part[0][1:])]
-        axes.fill_between(
-            [place for place, _, _ in spread],
-            [max(low, bottom) for _, bottom, _ in spread],
-            [min(high, top) for _, _, top in spread],
-            color=theme.curves[0],
-            alpha=_BAND,
-            linewidth=0,
-            label="one std dev" if start == 0 else "_",
-        )
-    raw = {"color": theme.curves[5], "linewidth": 0.6 if long else 1.0, "alpha": 0.7 if long else 1.0}
+    if band:
+        columns = [max(low, bottom) for _, bottom, _ in band], [min(high, top) for _, _, top in band]
+        line, (bottoms, tops) = broken([step for step, _, _ in band], columns, half=0.2)
+        colour = theme.curves[0]
+        axes.fill_between(line, bottoms, tops, color=colour, alpha=_BAND, linewidth=0, label="one std dev")
+    raw: dict[str, Any] = {"color": theme.curves[5], "linewidth": 0.6 if long else 1.0, "alpha": 0.7 if long else 1.0}
     curve(axes, ids, means, marker="o", label="each rollout", zorder=2, **raw)
     label = f"mean of {window}"
     if found:
@@ -154,7 +147,7 @@ def _shares(axes: Axes, steps: Sequence[Step], theme: Theme) -> None:
 
 
 def _seconds(axes: Axes, steps: Sequence[Step], theme: Theme) -> tuple[str, str]:
-    timed = [step for step in steps if step.seconds is not None]
+    timed = [step for step in steps if finite(step.seconds) is not None]
     factor, unit = time_unit([step.seconds for step in timed])
     ids = [step.rollout_id for step in timed]
     rollout = [(step.rollout_seconds or 0.0) / factor for step in timed]
@@ -169,13 +162,14 @@ def _seconds(axes: Axes, steps: Sequence[Step], theme: Theme) -> tuple[str, str]
             "hatch": hatch,
         }
         if len(timed) <= MARKED_STEPS:
-            heights = [high - low for low, high in zip(bottom, top, strict=True)]
+            heights = [end - start for start, end in zip(bottom, top, strict=True)]
             if timed:
-                axes.bar(ids, heights, bottom=bottom, width=0.8, label=name, **style)
+                # Bars of rollouts far apart would be thinner than a pixel.
+                width = max(0.8, (ids[-1] - ids[0]) / 300)
+                axes.bar(ids, heights, bottom=bottom, width=width, label=name, **style)
             continue
-        for start, end in stretches(ids):
-            label = name if start == 0 else "_"
-            axes.fill_between(ids[start:end], bottom[start:end], top[start:end], step="mid", label=label, **style)
+        line, (low, high) = broken(ids, [bottom, top], half=0.4)
+        axes.fill_between(line, low, high, step="mid", label=name, **style)
     return unit, limit_height(axes, both)
 
 

@@ -1,22 +1,21 @@
-"""The trajectories of one rollout, put together from its dump, its conversations and the folders of its trials."""
+"""The trajectories of rollouts, put together from their dumps, their conversations and the folders of its trials."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from types import TracebackType
+from typing import Any, Self, cast
 
-import orjson
-
+from harbor_service.trial_record import MESSAGES, VERIFIER, regular_text
 from progress.dump_reader import DumpReader, Unreadable
 from progress.dump_trajectories import messages_of, text
 from progress.launch import Launch, read_launch
 from progress.recorded_trajectory import Message, RecordedTrajectory
-from progress.run_folder import TRAJECTORY, find_traces, look
+from progress.run_folder import TRAJECTORY, FileStamp, find_traces, look
 
 LONGEST_OUTPUT = 64 * 2**10  # bytes of a verifier's output that are shown, from its end
 _LARGEST = 256 * 2**20  # bytes of one file of conversations
@@ -26,31 +25,56 @@ _TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _Key = tuple[int | None, int | None]
 
 
-def read_samples(folder: Path, rollout_id: int, trials_dir: Path | None = None) -> list[RecordedTrajectory]:
-    """The trajectories of one rollout in the order of its dump; empty where there is no readable dump.
+class SampleReader:
+    """Reads rollouts of one run, with one process for all of them; use as a context manager.
 
-    `trials_dir` holds the trial folders with the verifier's output; None: where the local engine puts them. Raises
-    ReaderMissing where this machine cannot open dumps.
+    `trials_dir` holds the trial folders with the verifier's output; None: where the local engine puts them.
     """
-    traces = find_traces(folder)
-    dump = look(traces).rollouts.get(rollout_id) if traces is not None else None
-    if traces is None or dump is None:
-        return []
-    launch = read_launch(traces)
-    try:
-        with DumpReader(launch.reward_key) as reader:
-            found = reader.trajectories(dump.path, rollout_id)
-    except Unreadable:
-        return []
-    conversations = _conversations(traces / TRAJECTORY / f"{rollout_id}.jsonl")
-    trials = [trials_dir] if trials_dir is not None else _trial_folders(traces, launch)
-    return [_completed(one, conversations.get((one.group_index, one.index), ()), trials) for one in found]
+
+    def __init__(self, folder: Path, trials_dir: Path | None = None) -> None:
+        self.traces = find_traces(folder)
+        launch, self._dumps, saved = Launch(), dict[int, FileStamp](), list[Path]()
+        if self.traces is not None:
+            launch, self._dumps = read_launch(self.traces), look(self.traces).rollouts
+            saved = [self.traces.parent, *([launch.save_dir] if launch.save_dir is not None else [])]
+        self._reader = DumpReader(launch.reward_key)
+        self._trials = [save / "agent_server" / "trials" for save in saved] if trials_dir is None else [trials_dir]
+
+    def __enter__(self) -> Self:
+        self._reader.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._reader.__exit__(kind, error, traceback)
+
+    def read(self, rollout_id: int) -> list[RecordedTrajectory]:
+        """The trajectories in the order of the dump; empty where there is no readable one.
+
+        Raises ReaderMissing where this machine cannot open dumps.
+        """
+        dump = self._dumps.get(rollout_id)
+        if self.traces is None or dump is None:
+            return []
+        try:
+            found = self._reader.trajectories(dump.path, rollout_id)
+        except Unreadable:
+            return []
+        conversations = _conversations(self.traces / TRAJECTORY / f"{rollout_id}.jsonl")
+        return [_completed(one, conversations.get((one.group_index, one.index), ()), self._trials) for one in found]
+
+
+def read_samples(folder: Path, rollout_id: int, trials_dir: Path | None = None) -> list[RecordedTrajectory]:
+    """One rollout, as `SampleReader` reads it. Raises ReaderMissing where this machine cannot open dumps."""
+    with SampleReader(folder, trials_dir) as reader:
+        return reader.read(rollout_id)
 
 
 def _completed(one: RecordedTrajectory, conversation: tuple[Message, ...], trials: list[Path]) -> RecordedTrajectory:
     trial = next((place for folder in trials if (place := _trial(folder, one.trial)) is not None), None)
-    in_trial = tuple(_messages_in(trial / "messages.jsonl")) if trial is not None else ()
-    messages = in_trial or conversation or one.messages
+    said = regular_text(trial, MESSAGES, most=_LARGEST) if trial is not None else None
+    messages = tuple(_messages_in(said or "")) or conversation or one.messages
     return replace(
         one,
         messages=messages,
@@ -66,11 +90,6 @@ def _commands(messages: tuple[Message, ...], turns: int | None) -> Iterator[str]
         yield from (block.strip() for block in _COMMAND.findall(answer))
 
 
-def _trial_folders(traces: Path, launch: Launch) -> list[Path]:
-    saved = [traces.parent, *([launch.save_dir] if launch.save_dir is not None else [])]
-    return [folder / "agent_server" / "trials" for folder in saved]
-
-
 def _trial(folder: Path, name: str | None) -> Path | None:
     """The name is text of a dump: it may name a folder in here and nothing else."""
     if name is None or _TRIAL.fullmatch(name) is None:
@@ -79,49 +98,32 @@ def _trial(folder: Path, name: str | None) -> Path | None:
 
 
 def _verifier_output(trial: Path) -> str | None:
-    parts = [_tail(trial / "verifier" / name) for name in ("test-stdout.txt", "test-stderr.txt")]
+    parts = [regular_text(trial, *place, most=LONGEST_OUTPUT, end=True) for place in VERIFIER]
     known = [part for part in parts if part is not None]
     return "\n".join(part for part in known if part) if known else None
 
 
-def _tail(path: Path) -> str | None:
-    data = _bytes(path, LONGEST_OUTPUT)
-    return None if data is None else data.decode(errors="replace")
-
-
 def _conversations(path: Path) -> dict[_Key, tuple[Message, ...]]:
     found: dict[_Key, tuple[Message, ...]] = {}
-    for line in _objects(path):
-        group, index = line.get("group_index"), line.get("index")
+    for line in _objects(regular_text(path.parent, path.name, most=_LARGEST) or ""):
+        # The local engine's name, and Miles'.
+        group, index = line.get("group_index"), line.get("index", line.get("sample_index"))
         if isinstance(index, int):
             found[group if isinstance(group, int) else None, index] = messages_of(line.get("messages"))
     return found
 
 
-def _messages_in(path: Path) -> Iterator[Message]:
-    for line in _objects(path):
+def _messages_in(said: str) -> Iterator[Message]:
+    for line in _objects(said):
         yield Message(text(line.get("role")) or "unknown", text(line.get("content")))
 
 
-def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    for raw in (_bytes(path, _LARGEST) or b"").split(b"\n"):
+def _objects(lines: str) -> Iterator[dict[str, Any]]:
+    for raw in lines.split("\n"):
         try:
-            value: object = orjson.loads(raw) if raw.strip() else None
-        except orjson.JSONDecodeError:
+            # Halves of surrogate pairs, which byte-level tokenizers make, are nothing that orjson takes.
+            value: object = json.loads(raw) if raw.strip() else None
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             yield cast(dict[str, Any], value)
-
-
-def _bytes(path: Path, most: int) -> bytes | None:
-    """At most the last `most` bytes of a regular file; None where there is none."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        file.seek(max(0, status.st_size - most))
-        return file.read(most)

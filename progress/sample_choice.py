@@ -9,6 +9,7 @@ from progress.recorded_trajectory import RecordedTrajectory
 from progress.step import Step
 
 _FEW: Final = 4  # trajectories of a step other than the last, where not all have room
+_MOST_STEPS: Final = 16  # where not all have room; opening one of 32 x 32k tokens takes some seconds
 
 
 def choose_steps(steps: Sequence[Step], most: int) -> list[tuple[int, int]]:
@@ -26,8 +27,8 @@ def choose_steps(steps: Sequence[Step], most: int) -> list[tuple[int, int]]:
     others = filled[:-1]
     chosen = [(last.rollout_id, min(last.trajectories, most if not others else max(1, most // 2)))]
     room = most - chosen[0][1]
-    each = max(_FEW, -(-room // len(others))) if others else 0
-    for step in _in_order_of_interest(others, -(-room // each) if each else 0):
+    each = max(_FEW, -(-room // min(len(others), _MOST_STEPS - 1))) if others else 0
+    for step in _in_order_of_interest(others, min(_MOST_STEPS - 1, -(-room // each) if each else 0)):
         count = min(step.trajectories, each, room)
         if count:
             chosen.append((step.rollout_id, count))
@@ -54,6 +55,7 @@ def _in_order_of_interest(steps: Sequence[Step], count: int) -> list[Step]:
         return []
     scored = [step for step in steps if step.reward_mean is not None]
     scored.sort(key=lambda step: step.reward_mean or 0.0)
-    even = [steps[round(part * (len(steps) - 1) / count)] for part in range(count + 1)]
+    places = max(1, count - 3)
+    even = [steps[(2 * place + 1) * len(steps) // (2 * places)] for place in range(places)]
     wanted = [steps[0], *scored[-1:], *scored[:1], *even, *steps]
     return list({step.rollout_id: step for step in wanted}.values())[:count]

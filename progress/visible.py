@@ -19,6 +19,11 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(_sign, text.replace("\r\n", "\n"))
 
 
+def one_line(text: str) -> str:
+    """`text` on a line of its own: every stretch of white space is one blank."""
+    return " ".join(visible(text).split())
+
+
 def shortened(text: str, most: int = TEXT_CHARACTERS) -> str:
     """At most `most` characters of `text`, and where there are more a line that says how many are left out."""
     if len(text) <= most:

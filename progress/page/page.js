@@ -37,7 +37,9 @@
       add(facts, "dt", name);
       add(facts, "dd", value);
     }
-    for (const [role, content] of sample.messages) block(role, [content], roles[role]);
+    for (const [role, content] of sample.messages) {
+      block(role === "command" ? "command output" : role, [content], roles[role]);
+    }
     if (!sample.messages.length) add(shown, "p", "No messages in the dump.", "muted");
     if (sample.commands.length) block("commands", sample.commands, "command");
     if (sample.verifier !== null) block("verifier output", [sample.verifier || "(empty)"], "verifier");

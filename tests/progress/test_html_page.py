@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from progress.html_page import PageSettings, write_page
+from progress.html_page import render_page, write_page
+from progress.page_samples import PageSettings
 from progress.read_run import read_run
-from tests.browser import headless_browser
+from progress.run_report import Finding, Kind, RunReport
+from tests.browser import headless_browser, note_events
+from tests.progress.test_plot import run, step
 from tests.progress.written_run import CONTROL, SCRIPT, SEEN_CONTROL, write_run
 
 PATIENCE = 60_000  # milliseconds: the machine may be busy
@@ -52,21 +55,23 @@ def shown(browser: Browser) -> Iterator[Shown]:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(PATIENCE)
     result = Shown(page)
-    page.on("request", lambda request: result.requested.append(request.url))
-    page.on("console", lambda message: result.said.append(message.text))
-    page.on("dialog", lambda dialog: result.said.append(dialog.message))
-    page.on("pageerror", lambda error: result.said.append(str(error)))
+    note_events(page, result.requested, result.said)
     yield result
     page.close()
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a run of four rollouts, of which rollout 2 is missing."""
-    folder = tmp_path_factory.mktemp("page")
-    traces = write_run(folder / "run <b>", [0, 1, 3], said=f"{SCRIPT} {CONTROL}")
-    write_page(folder / "run.html", read_run(traces))
-    return folder / "run.html"
+def report(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
+    """Of a run of four rollouts, of which rollout 2 is missing."""
+    return read_run(write_run(tmp_path_factory.mktemp("runs") / "run <b>", [0, 1, 3], said=f"{SCRIPT} {CONTROL}"))
+
+
+@pytest.fixture(scope="module")
+def written(report: RunReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of that run."""
+    path = tmp_path_factory.mktemp("page") / "run.html"
+    write_page(path, report)
+    return path
 
 
 def test_a_person_sees_the_verdict_the_picture_the_table_and_what_was_found(shown: Shown, written: Path) -> None:
@@ -159,28 +164,53 @@ def test_the_page_is_dark_where_the_reader_wants_it_dark(browser: Browser, writt
 
 
 def test_outputs_without_end_are_cut_and_the_page_says_what_was_cut(shown: Shown, tmp_path: Path) -> None:
-    traces = write_run(tmp_path / "run", [0], groups=1, size=2, said="x", output="y" * 3_000_000)
+    output = "\0" * 1_000_000 + "y" * 1_000_000
+    traces = write_run(tmp_path / "run", [0], groups=1, size=2, said="\0" * 3_000, output=output)
     write_page(tmp_path / "run.html", read_run(traces))
-    assert (tmp_path / "run.html").stat().st_size < 2_000_000
+    content = (tmp_path / "run.html").read_bytes()
+    assert len(content) < 2 << 20
+    assert b"\0" not in content
     page = shown.open(tmp_path / "run.html")
-    expect(page.locator("#trajectory pre").nth(2)).to_contain_text("2,992,022 characters left out")
+    text = page.locator("#trajectory pre").nth(2).text_content() or ""
+    assert "\n[... 1,992,021 characters left out ...]\nyyy" in text
     shown.check_nothing_ran()
 
 
-def test_a_page_of_many_large_trajectories_has_a_limit_and_says_so(tmp_path: Path) -> None:
-    traces = write_run(tmp_path / "run", [0, 1, 2], groups=3, size=8, said="\0" * 3_000, output="\ud800" * 20_000)
-    write_page(tmp_path / "run.html", read_run(traces), PageSettings(samples=500))
-    text = (tmp_path / "run.html").read_text(encoding="utf-8")
-    assert len(text) < 20 << 20
-    assert "\0" not in text
+def test_a_page_that_would_be_too_large_leaves_trajectories_out_and_says_so(
+    report: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("progress.page_samples._PAGE_BYTES", 10_000)
+    write_page(tmp_path / "run.html", report)
+    found = re.search(
+        r"(\d+) of 24 trajectories, of (\d) of 3 rollouts, are on this page", (tmp_path / "run.html").read_text()
+    )
+    assert found is not None
+    assert 1 <= int(found[1]) < 24
+    assert "More would make it larger than" in (tmp_path / "run.html").read_text()
 
 
-def test_chosen_rollouts_are_shown_whole_and_a_missing_one_is_named(shown: Shown, tmp_path: Path) -> None:
-    traces = write_run(tmp_path / "run", [0, 1], said="x")
-    write_page(tmp_path / "run.html", read_run(traces), PageSettings(samples=1, rollouts=(0, 7)))
+def test_tables_without_end_are_cut_and_the_page_says_what_was_cut(tmp_path: Path) -> None:
+    endless = replace(
+        run(*(step(n) for n in range(5_000)), folder=str(tmp_path / "gone")),
+        exit_statuses={f"status {n} {SCRIPT}": 1 for n in range(5_000)},
+        findings=tuple(Finding(Kind.UNREADABLE, n, "x" * 100_000) for n in range(500)),
+    )
+    page = render_page(endless)
+    assert len(page) < 6_000_000
+    assert "2,000 earlier rollouts are left out." in page
+    assert "4,800 more are left out." in page
+    assert "300 more are left out; --json has them all." in page
+    assert "No readable trajectories of rollout 4999, 0, " in page
+    assert SCRIPT not in page
+
+
+def test_chosen_rollouts_are_shown_whole_and_a_missing_one_is_named(
+    shown: Shown, report: RunReport, tmp_path: Path
+) -> None:
+    write_page(tmp_path / "run.html", report, PageSettings(samples=1, rollouts=(0, 7)))
     page = shown.open(tmp_path / "run.html")
     expect(page.locator("#step option")).to_have_text(["0 (8 of 8 trajectories)"])
-    expect(page.locator("#left-out")).to_contain_text("8 of 16 trajectories")
+    expect(page.locator("#left-out")).to_contain_text("8 of 24 trajectories")
     expect(page.locator("#left-out")).to_contain_text("No readable trajectories of rollout 7.")
     shown.check_nothing_ran()
 
