@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import IO, TextIO
 
 import tyro
 from rich.console import Console
@@ -67,10 +67,11 @@ def verify(options: VerifyOptions, console: Console) -> int:
         return report.exit_code
     report = look()
     draw(report)
-    if options.json:
-        print(as_json(report), file=console.file)
-    else:
-        print_report(report, console)
+    with _reader_may_leave(console):
+        if options.json:
+            print(as_json(report), file=console.file, flush=True)
+        else:
+            print_report(report, console)
     return report.exit_code
 
 
@@ -88,10 +89,11 @@ def compare(options: CompareOptions, console: Console) -> int:
     if options.plot is not None:
         with _writing(options.plot):
             plot_overlay(options.plot, [(f"{run.letter} {run.name}", run.report) for run in comparison.runs])
-    if options.json:
-        print(json.dumps(comparison.as_dict(), allow_nan=False), file=console.file)
-    else:
-        print_comparison(comparison, console)
+    with _reader_may_leave(console):
+        if options.json:
+            print(json.dumps(comparison.as_dict(), allow_nan=False), file=console.file, flush=True)
+        else:
+            print_comparison(comparison, console)
     return comparison.exit_code
 
 
@@ -158,15 +160,34 @@ def _with_exit_code(run: Callable[[Console], int]) -> int:
     if isinstance(out, TextIOWrapper):
         # A name in a dump may hold what the terminal's encoding does not.
         out.reconfigure(errors="backslashreplace")
-    console = Console(highlight=False)
+    console = _Console(highlight=False)
     try:
         return run(console)
     except (BadOption, ReaderMissing, WandbUnreadable, CannotWrite) as error:
         print(f"verify_progress.py: {error}", file=sys.stderr)
         return CANNOT_WORK
     except BrokenPipeError:
-        # Whoever read has seen enough (`| head -1`); what is still in the buffer must not be tried again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        _lead_nowhere(sys.stdout)
         return 0
     except KeyboardInterrupt:
         return STOPPED
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """rich would end the process with 1, which here is a verdict."""
+        raise BrokenPipeError
+
+
+@contextmanager
+def _reader_may_leave(console: Console) -> Generator[None]:
+    """Whoever read may have seen enough (`| head -1`); the verdict stands."""
+    try:
+        yield
+    except BrokenPipeError:
+        _lead_nowhere(console.file)
+
+
+def _lead_nowhere(out: IO[str]) -> None:
+    """What is still in the buffer must not be tried again at the end, which would be an error of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())

@@ -21,6 +21,8 @@ import torch
 from numpy import dtypes
 from torch.serialization import safe_globals
 
+from progress.dump_summary import CUT_OFF, EMPTY
+
 _FORBIDDEN = re.compile(r"GLOBAL ([\w.<>]+)")
 _NUMPY = ("_reconstruct", "scalar")
 _DTYPES = ("Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float16", "Float32",
@@ -98,14 +100,14 @@ def _require_plain_archive(copy: BinaryIO) -> None:
     copy.seek(0)
     start = copy.read(4)
     if not size:
-        raise NotReadable("it is empty")
+        raise NotReadable(EMPTY)
     if start != b"PK\x03\x04":
         raise NotReadable(f"it is no file of torch.save ({size:,} bytes that begin with {start!r})")
     try:
         with zipfile.ZipFile(copy) as archive:
             entries = archive.infolist()
     except zipfile.BadZipFile:
-        raise NotReadable(f"it is cut off: {size:,} bytes without the archive's end") from None
+        raise NotReadable(f"{CUT_OFF}: {size:,} bytes without the archive's end") from None
     except _BROKEN_ARCHIVE as error:
         raise NotReadable(_reason(error)) from None
     promised = sum(entry.file_size for entry in entries)

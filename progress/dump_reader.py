@@ -59,7 +59,7 @@ class DumpReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
+        if error is not None and not isinstance(error, Unreadable):
             # A request may be under way, whose answer the next one would take for its own.
             self._end()
         elif self._process is not None:

@@ -12,6 +12,7 @@ from progress.step import SOLVED
 from trajectory.metrics import flat_samples, sample_metadata
 from trajectory.outcome import finite_number
 
+CUT_OFF, EMPTY = "it is cut off", "it is empty"  # how reasons begin that pass when the writer goes on
 EXAMPLES = 5  # samples that are named of each oddity
 _STATUS_LENGTH = 80
 _LARGEST_SHOWN = 2**64  # Python refuses to write integers of thousands of digits

@@ -49,6 +49,7 @@ def main() -> None:
     except ImportError as error:
         print(json.dumps({"missing": str(error)}), flush=True)
         return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)

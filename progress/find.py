@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from progress.dump_summary import Oddity, SampleSummary
+from progress.dump_summary import CUT_OFF, EMPTY, Oddity, SampleSummary
 from progress.run_report import Finding, Kind
 from progress.scan import Scan
 from progress.step import Step
@@ -32,8 +32,9 @@ def find(scan: Scan, steps: Sequence[Step], ended: AllEnded, times: Timeline, no
 
 def _bad_files(scan: Scan, now: float) -> Iterator[Finding]:
     for bad in scan.bad[:_MOST_FILES]:
-        age = None if bad.written_at is None else now - bad.written_at
-        being_written = f"; written {in_words(age)} ago, it may not be complete yet" if age and age < FRESH else ""
+        age = FRESH if bad.written_at is None else now - bad.written_at
+        unfinished = bad.reason.startswith((CUT_OFF, EMPTY)) and age < FRESH
+        being_written = f"; written {in_words(age)} ago, it may not be complete yet" if unfinished else ""
         yield Finding(Kind.UNREADABLE, bad.rollout_id, f"{bad.name} is skipped: {bad.reason}{being_written}")
     more = len(scan.bad) - _MOST_FILES
     if more > 0:

@@ -16,7 +16,7 @@ ROLLOUT_DATA, TRAIN_DATA, TRAJECTORY, OUTCOMES, LAUNCH = (
 )
 _OF_A_RUN = (ROLLOUT_DATA, TRAIN_DATA, TRAJECTORY, OUTCOMES, LAUNCH)
 _DIGITS = 9  # of a rollout id
-_NUMBER = rf"\d{{1,{_DIGITS}}}"
+_NUMBER = rf"[0-9]{{1,{_DIGITS}}}"
 _ROLLOUT = re.compile(rf"({_NUMBER})\.pt")
 _EVALUATION = re.compile(rf"eval_({_NUMBER})\.pt")
 _TRAIN = re.compile(rf"({_NUMBER})_({_NUMBER})\.pt")
