@@ -67,14 +67,11 @@ def verify(options: VerifyOptions, console: Console) -> int:
         return report.exit_code
     report = look()
     draw(report)
-    try:
+    with _reader_may_leave(console):
         if options.json:
             print(as_json(report), file=console.file, flush=True)
         else:
             print_report(report, console)
-    except BrokenPipeError:
-        # Whoever read has seen enough (`| head -1`); the verdict stands.
-        _lead_nowhere(console.file)
     return report.exit_code
 
 
@@ -92,10 +89,11 @@ def compare(options: CompareOptions, console: Console) -> int:
     if options.plot is not None:
         with _writing(options.plot):
             plot_overlay(options.plot, [(f"{run.letter} {run.name}", run.report) for run in comparison.runs])
-    if options.json:
-        print(json.dumps(comparison.as_dict(), allow_nan=False), file=console.file)
-    else:
-        print_comparison(comparison, console)
+    with _reader_may_leave(console):
+        if options.json:
+            print(json.dumps(comparison.as_dict(), allow_nan=False), file=console.file, flush=True)
+        else:
+            print_comparison(comparison, console)
     return comparison.exit_code
 
 
@@ -179,6 +177,15 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """rich would end the process with 1, which here is a verdict."""
         raise BrokenPipeError
+
+
+@contextmanager
+def _reader_may_leave(console: Console) -> Generator[None]:
+    """Whoever read may have seen enough (`| head -1`); the verdict stands."""
+    try:
+        yield
+    except BrokenPipeError:
+        _lead_nowhere(console.file)
 
 
 def _lead_nowhere(out: IO[str]) -> None:
