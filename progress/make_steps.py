@@ -133,8 +133,7 @@ def _rollout_seconds(rollout_id: int, ended: Ended, written_at: float | None, ti
     """From the first trajectory's start to the last one's end; without outcomes, from the training before on."""
     if ended.began is not None and ended.ended is not None and ended.ended > ended.began:
         return ended.ended - ended.began
-    before = [time for (step, _), time in times.training.items() if step == rollout_id - 1]
-    return None if times.copied else _between(max(before, default=None), written_at)
+    return None if times.copied else _between(times.trained.get(rollout_id - 1), written_at)
 
 
 def _statuses(dump: SampleSummary | None, ended: Ended) -> tuple[dict[str, int], int]:

@@ -23,6 +23,7 @@ class Timeline:
     copied: bool
     rollouts: Mapping[int, float]  # when the dumps were written
     training: Mapping[tuple[int, int], float]
+    trained: Mapping[int, float]  # when the last rank wrote
     evaluations: Mapping[int, float]
     last: int | None  # the rollout that was written last
     leftover: frozenset[int]  # rollouts of an attempt before a resume, beyond the last
@@ -43,7 +44,9 @@ def timeline(scan: Scan, ended: AllEnded) -> Timeline:
     training = {key: folder.training[key].written_at for key in scan.training}
     evaluations = {step: folder.evaluations[step].written_at for step in scan.evaluations}
     newest = max((stamp.written_at for stamp in folder.dumps), default=None)
-    of_steps = {step: max(t for key, t in training.items() if key[0] == step) for step in {key[0] for key in training}}
+    of_steps: dict[int, float] = {}
+    for (step, _), time in training.items():
+        of_steps[step] = max(time, of_steps.get(step, time))
     times = dict(sorted((of_steps | rollouts).items()))
     copied = _is_copy(times, of_steps, rollouts, ended.by_rollout)
     last = max(times, key=lambda step: (times[step], step), default=None)
@@ -57,7 +60,7 @@ def timeline(scan: Scan, ended: AllEnded) -> Timeline:
         older = max((times[step] for step in leftover), default=None)
         again = frozenset(step for step in times if older is not None and step <= last and times[step] > older)
     seconds = _step_seconds(times if not copied else _ends(ended.by_rollout), leftover)
-    return Timeline(copied, rollouts, training, evaluations, last, leftover, again, seconds, newest)
+    return Timeline(copied, rollouts, training, of_steps, evaluations, last, leftover, again, seconds, newest)
 
 
 def _is_copy(
