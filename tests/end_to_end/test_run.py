@@ -12,6 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from local_engine.config import LocalRunConfig
 from local_engine.loop import run
+from progress.read_run import ReadSettings, read_run, read_samples
+from progress.run_report import Kind, Verdict
 from tests.end_to_end.run_parts import RIGHT, change, dump, metrics, resumed, write_prompts
 from trajectory.outcomes_file import read_outcomes
 
@@ -67,6 +69,22 @@ def test_outcomes_have_a_line_for_every_trajectory(three_steps: LocalRunConfig) 
     assert {line["rollout_id"] for line in lines} == {0, 1, 2}
     assert not any(line["discard"] for line in lines)
     assert all(line["seconds"] > 0 and line["instance_id"].startswith("mkdir-") for line in lines)
+
+
+def test_verify_progress_says_of_a_finished_run_what_the_run_said(three_steps: LocalRunConfig) -> None:
+    report = read_run(three_steps.save_dir, ReadSettings(num_rollout=3))
+    assert report.verdict is Verdict.FINISHED
+    assert (report.last_rollout, report.last_trained) == (2, 2)
+    assert not [finding for finding in report.findings if finding.kind is not Kind.NO_SIGNAL]
+    said = [json.loads(line) for line in (three_steps.save_dir / "metrics.jsonl").read_text().splitlines()]
+    for step, row in zip(report.steps, said, strict=True):
+        assert step.reward_mean == pytest.approx(row["reward_mean"])
+        assert (step.groups, step.groups_with_signal) == (2, row["groups_with_signal"])
+        assert (step.discarded, step.truncated, step.trajectories) == (0, row["truncated"], 6)
+        assert step.trained and step.seconds is not None
+    assert sum(report.exit_statuses.values()) == 18
+    first = read_samples(three_steps.save_dir, 0)[0]
+    assert first.messages[0].role == "system" and first.commands
 
 
 def test_the_trained_model_is_an_ordinary_checkpoint(three_steps: LocalRunConfig) -> None:
