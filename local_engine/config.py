@@ -25,6 +25,16 @@ class WandbConfig:
 
 
 @dataclass(frozen=True)
+class Asynchrony:
+    """Of a run that samples while it trains."""
+
+    max_weight_staleness: int  # updates between the oldest token of a group and the weights trained on it; 1 or more
+    pause_generation_mode: Literal["in_place", "retract"]  # turns in progress when the weights change
+    tis_clip: float | None  # largest importance weight of a token; None = no correction
+    tis_clip_low: float
+
+
+@dataclass(frozen=True)
 class LocalRunConfig:
     """Every field has a value: defaults are the launcher's business, so that a run is read from one place."""
 
@@ -91,6 +101,9 @@ class LocalRunConfig:
     max_turns: int
     mode: Mode
     max_consecutive_discards: int  # infrastructure discards in a row that end the run
+
+    # Order of sampling and training
+    asynchrony: Asynchrony | None = None  # None = in turns
 
     # Surroundings
     wandb: WandbConfig | None = None
