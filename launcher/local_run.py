@@ -12,12 +12,12 @@ from launcher.engines import MILES_ENVIRONMENT
 from launcher.errors import OptionsError
 from launcher.extra_env import parse_extra_env
 from launcher.local_memory import memory_estimate
-from launcher.options import Local, LocalOptions, Lora
+from launcher.options import AsyncOptions, Local, LocalOptions, Lora
 from launcher.paths import absolute
 from launcher.plan import Plan, option_arguments
 from launcher.resolve import Resolved
 from launcher.save_folder import TRACKER, StartPoint, find_start_point
-from local_engine.config import Device, LocalRunConfig, WandbConfig
+from local_engine.config import Asynchrony, Device, LocalRunConfig, WandbConfig
 from tasks.families import FAMILIES
 
 # Read by harbor and litellm when they are imported: no reports home, no price list from the network.
@@ -105,6 +105,7 @@ def build_config[T: LocalOptions](
         max_turns=local.max_turns,
         mode=options.job.mode,
         max_consecutive_discards=options.job.max_consecutive_discards,
+        asynchrony=_asynchrony(options, local),
         wandb=_wandb(options, environment),
         extra_env=parse_extra_env(files.extra_env_vars),
     )
@@ -162,6 +163,20 @@ def _device(options: LocalOptions, local: Local) -> Device:
     if local.device not in ("auto", wanted):
         raise OptionsError(f"--num-gpus-per-node {gpus} and --device {local.device} contradict each other; give one")
     return wanted
+
+
+def _asynchrony(options: LocalOptions, local: Local) -> Asynchrony | None:
+    if not isinstance(options, AsyncOptions):
+        return None
+    if local.deterministic:
+        raise OptionsError(
+            "--deterministic with an asynchronous run: which weights a token is sampled with depends on how long "
+            "training took; leave it out, or use `python run.py --engine local`"
+        )
+    given = options.asynchrony
+    assert given.max_weight_staleness is not None, "a rule between options"
+    clip = given.tis_clip if given.use_tis else None
+    return Asynchrony(given.max_weight_staleness, given.pause_generation_mode, clip, given.tis_clip_low)
 
 
 def _validate_nodes(options: LocalOptions) -> None:
@@ -245,6 +260,8 @@ def _arguments(options: LocalOptions, config: LocalRunConfig) -> tuple[str, ...]
     without = {"lora_rank", "lora_alpha", "lora_dropout", "target_modules"} if local.full_finetune else set[str]()
     if config.prompt_data is not None:
         without |= MADE_TASKS
+    if config.asynchrony is not None and config.asynchrony.tis_clip is None:
+        without |= {"tis_clip", "tis_clip_low"}
     arguments = option_arguments(options, without)
     return arguments if options.files.save_dir else (*arguments, "--save-dir", str(config.save_dir))
 
@@ -288,6 +305,15 @@ def _notes[T: LocalOptions](
     steps = config.rollout_batch_size * config.n_samples_per_prompt // config.global_batch_size
     if steps > 1:
         notes.append(f"{steps} optimizer steps a rollout: from the second on, samples come from older weights.")
+    if config.asynchrony is not None:
+        notes.append(
+            f"Samples while it trains: a group is at most {config.asynchrony.max_weight_staleness} updates behind, and "
+            + (
+                f"each token weighs at most {config.asynchrony.tis_clip:g}, by trainer's over sampler's probability."
+                if config.asynchrony.tis_clip is not None
+                else "nothing corrects for that (--no-use-tis)."
+            )
+        )
     if config.mode == "debug_rollout_only":
         notes.append("debug_rollout_only: samples and scores, trains nothing.")
     return notes

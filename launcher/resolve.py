@@ -29,7 +29,7 @@ def resolve[T: CommonOptions](
     options: type[T], given: Mapping[str, Any], engines: Mapping[str, EngineRules], environment: Mapping[str, str]
 ) -> Resolved[T]:
     """Raises OptionsError for an option that the chosen engine refuses, by name, with reason and way out."""
-    engine = _engine(str(given.get("engine", next(iter(engines)))), engines)
+    engine = engines[str(given.get("engine", next(iter(engines))))]
     values: dict[str, Any] = dict(engine.defaults)
     types = {name: hint for _, group in groups_of(options) for name, hint, _ in fields_of(group)}
     from_environment: dict[str, str] = {}
@@ -68,15 +68,6 @@ def _given(option: str, value: Any, engine: EngineRules) -> Any:
     if isinstance(value, str) and value.startswith("--"):
         raise OptionsError(f"{flag(option)} {value}: a value cannot begin with --, Miles would read it as a flag")
     return value
-
-
-def _engine(name: str, engines: Mapping[str, EngineRules]) -> EngineRules:
-    if name not in engines:
-        raise OptionsError(
-            f"--engine {name} is not in this launcher; `python run.py --engine {name}` rehearses the same data, agent "
-            "function, agent server and verifiers on this machine"
-        )
-    return engines[name]
 
 
 def _build(group: type, values: Mapping[str, Any]) -> Any:

@@ -1,7 +1,5 @@
 """Small real runs that sample while they train."""
 
-from pathlib import Path
-
 import pytest
 
 from local_engine.config import Asynchrony, LocalRunConfig

@@ -18,6 +18,7 @@ from local_engine.progress import RunProgress, StepRow
 from local_engine.step_table import StepTable, bar, duration, sparkline
 
 ROOT = Path(__file__).parent.parent.parent
+MEASURED_BY_SOME = ("kl", "stale", "overlap")
 ROW = StepRow(
     rollout_id=3,
     reward_mean=0.625,
@@ -110,7 +111,7 @@ def test_an_error_goes_to_standard_error_in_one_line() -> None:
     assert error.getvalue() == "error: no prompt in [data.jsonl]: " + "x" * 80 + "\n"
 
 
-@pytest.mark.parametrize("absent", [frozenset({"kl"}), frozenset({"stale", "overlap"}), frozenset({"kl", "stale", "overlap"})])
+@pytest.mark.parametrize("absent", [frozenset({"kl"}), frozenset({"stale", "overlap"}), frozenset(MEASURED_BY_SOME)])
 @pytest.mark.parametrize("width", [100, 80, 60, 40])
 def test_rows_fit_the_terminal_and_stand_under_their_titles(width: int, absent: frozenset[str]) -> None:
     table = StepTable(1000, width, absent)
