@@ -168,6 +168,11 @@ def validate_engine_serves_the_sessions(glm: Glm52, max_seq_len: int) -> None:
         )
 
 
+def sandboxes(trial_timeout: float) -> SandboxLifetime:
+    """Long enough for a trial of `trial_timeout` seconds."""
+    return SandboxLifetime(auto_stop=-(-int(trial_timeout) // 60) + AUTO_STOP_SLACK, auto_delete=AUTO_DELETE)
+
+
 def find_start(options: Options) -> StartPoint:
     files, machines = options.files, options.machines
     load_dir = Path(files.load_dir) if files.load_dir else None
@@ -206,7 +211,7 @@ def recipe(options: Options, run: Run) -> Recipe:
     # Miles refuses an offload where nothing trains.
     trains = options.job.mode != "debug_rollout_only"
     offload = Offload(glm.offload_train_disk_dir, weights) if trains else None
-    lifetime = SandboxLifetime(auto_stop=-(-int(run.trial_timeout) // 60) + AUTO_STOP_SLACK, auto_delete=AUTO_DELETE)
+    lifetime = sandboxes(run.trial_timeout)
 
     return Recipe(
         shape=shape,
@@ -356,7 +361,7 @@ def _notes(glm: Glm52, run: Run, engines: EngineSizes, lifetime: SandboxLifetime
     return notes
 
 
-LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, ENGINES, recipe, find_start, lacks=LACKS)
+LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, ENGINES, recipe, find_start, sandboxes, LACKS)
 main = LAUNCHER.main
 
 if __name__ == "__main__":

@@ -146,6 +146,9 @@ class Local:
     max_turns: Annotated[int, "turns of one trial"]
     max_concurrent: Annotated[int, "trials at once"]
     agent_timeout: Annotated[float, "seconds that the agent of one trial may take"]
+    from_plan: Annotated[
+        str | None, "rehearse a saved plan of --engine miles: its data, agent server, addresses and limits"
+    ]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,12 @@ from launcher.engines import EngineRules
 from launcher.errors import OptionsError
 from launcher.options import CommonOptions
 from launcher.paths import absolute, model_location
+from launcher.rehearsal import Rehearsal
 from launcher.secrets import validate_no_credentials
 
 _DIGITS = 9
+# Without meaning for an engine that serves this machine only, but part of what a rehearsed plan proves.
+ADDRESSES = frozenset({"session_server_external_host", "miles_host_ip"})
 
 
 @dataclass(frozen=True)
@@ -23,22 +26,35 @@ class Resolved[T: CommonOptions]:
     options: T
     given: frozenset[str]
     from_environment: Mapping[str, str]
+    rehearsal: Rehearsal | None = None  # of the plan of another engine
 
 
 def resolve[T: CommonOptions](
-    options: type[T], given: Mapping[str, Any], engines: Mapping[str, EngineRules], environment: Mapping[str, str]
+    options: type[T],
+    given: Mapping[str, Any],
+    engines: Mapping[str, EngineRules],
+    environment: Mapping[str, str],
+    rehearsal: Rehearsal | None = None,
 ) -> Resolved[T]:
-    """Raises OptionsError for an option that the chosen engine refuses, by name, with reason and way out."""
+    """Raises OptionsError for an option that the chosen engine refuses, by name, with reason and way out.
+
+    What a rehearsed plan says is weaker than the command line and stronger than environment and defaults.
+    """
     engine = engines[str(given.get("engine", next(iter(engines))))]
     values: dict[str, Any] = dict(engine.defaults)
+    planned: Mapping[str, Any] = {} if rehearsal is None else rehearsal.options
     types = {name: hint for _, group in groups_of(options) for name, hint, _ in fields_of(group)}
     from_environment: dict[str, str] = {}
     for option, variables in engine.environment.items():
         variable = next((name for name in variables if environment.get(name)), None)
-        if option in types and option not in given and variable is not None:
+        if option in types and option not in given and option not in planned and variable is not None:
             values[option] = _typed(types[option], variable, environment[variable])
             from_environment[option] = variable
+    values |= planned
     for option, value in given.items():
+        if option in planned and option in ADDRESSES:
+            values[option] = value
+            continue
         if option not in values and option not in engine.refused and option not in engine.derived:
             raise OptionsError(f"{flag(option)} is not an option of --engine {engine.name} here; leave it out")
         values[option] = _given(option, value, engine)
@@ -52,7 +68,8 @@ def resolve[T: CommonOptions](
     for option in engine.paths & values.keys():
         values[option] = _path(option, values[option])
     groups = {name: _build(group, values) for name, group in groups_of(options)}
-    return Resolved(options(**groups), frozenset(name for name in given if given[name] != ""), from_environment)
+    explicit = frozenset(name for name in given if given[name] != "")
+    return Resolved(options(**groups), explicit, from_environment, rehearsal)
 
 
 def _given(option: str, value: Any, engine: EngineRules) -> Any:

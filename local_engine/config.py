@@ -35,6 +35,15 @@ class Asynchrony:
 
 
 @dataclass(frozen=True)
+class SessionAddress:
+    """Of the session server: what it binds, and the host under which agents reach it."""
+
+    bind: str = "127.0.0.1"
+    port: int = 0  # 0 = a free one
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True)
 class LocalRunConfig:
     """Every field has a value: defaults are the launcher's business, so that a run is read from one place."""
 
@@ -106,5 +115,6 @@ class LocalRunConfig:
     asynchrony: Asynchrony | None = None  # None = in turns
 
     # Surroundings
+    session_address: SessionAddress = SessionAddress()
     wandb: WandbConfig | None = None
     extra_env: dict[str, str] = field(default_factory=dict[str, str])

@@ -17,7 +17,7 @@ from local_engine.batcher import Batcher
 from local_engine.config import LocalRunConfig
 from local_engine.grpo import GrpoSettings, GrpoTrainer
 from local_engine.importance import Truncation
-from local_engine.machine import Machine
+from local_engine.machine import Machine, MachineError
 from local_engine.policy import LoraSettings, Policy
 from local_engine.pretrained import CheckpointNotUsable, checkpoint_folder, load_causal_lm, load_tokenizer
 from local_engine.sampler import Sampler
@@ -66,14 +66,7 @@ class Engine:
             max_seq_len=config.max_seq_len,
             default_max_new_tokens=config.rollout_max_response_len,
         )
-        self.server = SessionServer(
-            make_app(
-                self.sessions,
-                default_temperature=config.temperature,
-                model_name=config.agent_model_name,
-                instance_id=self.instance_id,
-            )
-        )
+        self.server = _serve(self.sessions, config, self.instance_id)
 
     async def __aenter__(self) -> Self:
         self.batcher.start()
@@ -114,6 +107,23 @@ class Engine:
             self.machine.training_threads,
         )
         await self._compute(self._sampling, lambda: None, self.machine.sampling_threads)
+
+
+def _serve(sessions: Sessions, config: LocalRunConfig, instance_id: str) -> SessionServer:
+    app = make_app(
+        sessions,
+        default_temperature=config.temperature,
+        model_name=config.agent_model_name,
+        instance_id=instance_id,
+    )
+    address = config.session_address
+    try:
+        return SessionServer(app, address.bind, address.port, address.host)
+    except OSError as error:
+        raise MachineError(
+            f"the session server cannot listen on {address.bind}:{address.port} ({error.strerror}); free the port, or "
+            "rehearse a plan with another --session-server-port or --miles-host-ip"
+        ) from error
 
 
 def grpo_settings(config: LocalRunConfig) -> GrpoSettings:

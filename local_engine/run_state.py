@@ -17,7 +17,7 @@ from local_engine.rollout import Counters, StartedGroup
 FREE_TO_CHANGE = {
     "run_id", "save_dir", "traces_dir", "load_dir", "resume", "num_rollout", "save_interval", "eval_interval",
     "eval_samples", "agent_server_url", "max_consecutive_discards", "wandb", "extra_env", "threads", "mode",
-    "heldout_tasks_per_family", "prompt_data", "harbor_tasks_dir",
+    "session_address", "heldout_tasks_per_family", "prompt_data", "harbor_tasks_dir",
 }  # fmt: skip
 
 
