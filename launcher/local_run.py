@@ -251,10 +251,7 @@ def _tasks_dir[T: LocalOptions](resolved: Resolved[T]) -> Path | None:
     if folder is None:
         return None
     # A plan's folder is that of the machine with the agent server, which need not be this one.
-    elsewhere = (
-        resolved.rehearsal is not None and "harbor_tasks_dir" not in resolved.given and not Path(folder).is_dir()
-    )
-    return None if elsewhere else absolute(folder)
+    return None if resolved.rehearsal is not None and not Path(folder).is_dir() else absolute(folder)
 
 
 def _session_address[T: LocalOptions](resolved: Resolved[T]) -> SessionAddress:

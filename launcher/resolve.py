@@ -17,6 +17,7 @@ from launcher.secrets import validate_no_credentials
 _DIGITS = 9
 # Without meaning for an engine that serves this machine only, but part of what a rehearsed plan proves.
 ADDRESSES = frozenset({"session_server_external_host", "miles_host_ip"})
+MERGED = frozenset({"extra_env_vars"})  # a rehearsal has joined what is given to the plan's already
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def resolve[T: CommonOptions](
             from_environment[option] = variable
     values |= planned
     for option, value in given.items():
-        if option in planned and option in ADDRESSES:
-            values[option] = value
+        if option in planned and option in ADDRESSES | MERGED:
+            values[option] = planned[option] if option in MERGED else value
             continue
         if option not in values and option not in engine.refused and option not in engine.derived:
             raise OptionsError(f"{flag(option)} is not an option of --engine {engine.name} here; leave it out")

@@ -2,7 +2,7 @@
 
 Formulas: DeepSeekMath (arXiv 2402.03300, eq. 3: group-normalised advantage), PPO's clipped surrogate (arXiv
 1707.06347, eq. 7) with separate lower and upper bounds (DAPO, arXiv 2503.14476, eq. 10), and Schulman's k3 estimator of
-the KL divergence (`low_var_kl`).
+the KL divergence (`low_var_kl`). Samples of older weights: `local_engine.importance`.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

@@ -1,8 +1,8 @@
 """Off-policy correction: how much a token counts that another policy than the trained one has sampled.
 
-Truncated importance sampling (Ionides 2008, "Truncated Importance Sampling", J. Comput. Graph. Stat. 17(2), eq. 2;
-for rollout engines and trainers that differ: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You
-Off-Policy RL Training").
+Truncated importance sampling: Ionides 2008, "Truncated Importance Sampling", J. Comput. Graph. Stat. 17(2); per
+token between a rollout engine and a trainer: Yao et al. 2025, https://fengyao.notion.site/off-policy-rl. As in Miles'
+`--use-tis` the weight multiplies the clipped objective, whose own ratio stays that of the trainer to itself.
 """
 
 # pyright: reportUnknownMemberType=false

@@ -3,7 +3,7 @@
 As in Miles' fully asynchronous rollout: at most one batch of groups is under way, finished ones wait in a queue, a
 group goes on while weights change, one with a discarded trajectory is given up and the next prompt's takes its place,
 and one that is too old when its turn comes is dropped. Other than there, no group is started that could only become
-too old: sampled but not trained are at most (staleness + 1) batches (the rule of AReaL, arXiv 2505.24298, eq. 3).
+too old: sampled but not trained are at most (staleness + 1) batches (the staleness control of AReaL, arXiv 2505.24298).
 """
 
 from __future__ import annotations
@@ -76,13 +76,14 @@ class GroupProducer:
         Raises what ended a trajectory: TooManyDiscards, SamplingFailed.
         """
         began, size = time.monotonic(), self._config.rollout_batch_size
-        self._drop_stale(version)
-        while len(self._finished) < size:
-            self._changed.clear()
-            await self._changed.wait()
+        while True:
             if self._error is not None:
                 raise self._error
             self._drop_stale(version)
+            if len(self._finished) >= size:
+                break
+            self._changed.clear()
+            await self._changed.wait()
         self._finished.sort(key=lambda group: group.start.group)
         self._training, self._finished = self._finished[:size], self._finished[size:]
         groups = [group.samples for group in self._training]
