@@ -145,6 +145,7 @@ LOCAL = EngineRules(
         "max_turns": 3,
         "max_concurrent": 48,
         "agent_timeout": 120.0,
+        "from_plan": None,
     },
     environment={
         "agent_server_url": ("AGENT_SERVER_URL", "SWE_AGENT_URL"),

@@ -108,7 +108,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
         for kind in ("rollout_data/{}.pt", "train_data/{}_0.pt"):
             got, want = (dump(c, kind.format(rollout_id)) for c in (again, three_steps))
             assert_equal(without_times(got), without_times(want))
-    name = "iter_0000002/adapter_model.safetensors"
+    name = "iter_0000002/adapter/adapter_model.safetensors"
     assert_equal(load_file(again.save_dir / name), load_file(three_steps.save_dir / name))
 
 
@@ -170,7 +170,7 @@ def test_all_weights_can_be_trained(shared_server: LocalRunConfig, tmp_path: Pat
     assert not torch.equal(model.lm_head.weight, start.lm_head.weight)
 
 
-@pytest.mark.parametrize("file", ["trainer.pt", "manifest.json", "adapter_model.safetensors"])
+@pytest.mark.parametrize("file", ["trainer.pt", "manifest.json", "adapter/adapter_model.safetensors"])
 def test_a_corrupt_checkpoint_is_named_before_anything_starts(
     file: str, three_steps: LocalRunConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
