@@ -118,8 +118,9 @@ def _trainer_stuck(situation: Situation) -> Answer | None:
     current = situation.current
     if not any(step.ranks for step in situation.steps):
         return None
-    trained = max((step.rollout_id for step in current if step.trained), default=-1)
-    waiting = next((step for step in current if step.rollout_id > trained and step.ranks_missing), None)
+    # What a trainer went on from is not waiting for it, whatever ranks did not write.
+    touched = max((step.rollout_id for step in current if step.ranks), default=-1)
+    waiting = next((step for step in current if step.rollout_id >= touched and step.ranks_missing), None)
     if waiting is None:
         return None
     written = [situation.times.rollouts.get(waiting.rollout_id), *situation.times.training.values()]
