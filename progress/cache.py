@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -51,20 +52,16 @@ class Cache:
     outcomes: dict[str, FileTally] = field(default_factory=dict[str, FileTally])
     reward_key: str | None = None  # summaries were made with
 
-    def save(self) -> str | None:
-        """Write the file, whole or not at all; what kept it from being written, if anything."""
+    def save(self) -> None:
+        """Write the file, whole or not at all. Where it cannot be written the next look takes longer, no more."""
         content = {
             "version": VERSION,
             "reward_key": self.reward_key,
             "dumps": {name: asdict(entry) for name, entry in self.dumps.items()},
             "outcomes": {name: asdict(tally) for name, tally in self.outcomes.items()},
         }
-        try:
-            with atomic_file(self.path) as file:
-                file.write(orjson.dumps(content))
-        except OSError as error:
-            return error.strerror or str(error)
-        return None
+        with suppress(OSError), atomic_file(self.path) as file:
+            file.write(orjson.dumps(content))
 
 
 def open_cache(traces: Path, cache_dir: Path | None, reward_key: str | None) -> Cache:

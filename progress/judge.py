@@ -43,9 +43,13 @@ class Situation:
     @property
     def stall_after(self) -> float:
         """Seconds without a new dump that make a run stalled."""
-        settings, step = self.settings, self.times.step_seconds
-        known = step if step is not None else max((one.seconds or 0.0 for one in self.current), default=0.0)
+        settings, known = self.settings, self.times.step_seconds or self.longest_step
         return max(settings.stall_floor, settings.stall_factor * known if known else UNKNOWN_STEP)
+
+    @property
+    def longest_step(self) -> float:
+        """Rollout and training of one step, seconds: all that is known before there are two; 0.0 for unknown."""
+        return max((step.seconds or 0.0 for step in self.current), default=0.0)
 
     def age(self, time: float | None) -> float:
         return 0.0 if time is None else max(0.0, self.now - time)
@@ -118,8 +122,9 @@ def _trainer_stuck(situation: Situation) -> Answer | None:
     current = situation.current
     if not any(step.ranks for step in situation.steps):
         return None
-    trained = max((step.rollout_id for step in current if step.trained), default=-1)
-    waiting = next((step for step in current if step.rollout_id > trained and step.ranks_missing), None)
+    # What a trainer went on from is not waiting for it, whatever ranks did not write.
+    touched = max((step.rollout_id for step in current if step.ranks), default=-1)
+    waiting = next((step for step in current if step.rollout_id >= touched and step.ranks_missing), None)
     if waiting is None:
         return None
     written = [situation.times.rollouts.get(waiting.rollout_id), *situation.times.training.values()]
@@ -199,8 +204,10 @@ def _last_in_words(situation: Situation) -> str:
 
 
 def _step_in_words(situation: Situation) -> str:
-    seconds = situation.times.step_seconds
-    return "step time unknown" if seconds is None else f"median step {in_words(seconds)}"
+    if situation.times.step_seconds is not None:
+        return f"median step {in_words(situation.times.step_seconds)}"
+    longest = situation.longest_step
+    return f"a step takes {in_words(longest)}" if longest else "step time unknown"
 
 
 def _reward_in_words(steps: Sequence[Step]) -> str:

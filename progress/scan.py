@@ -42,7 +42,6 @@ class Scan:
     replaced: set[int] = field(default_factory=set[int])  # rollouts of which an earlier look saw another dump
     outcomes: dict[str, FileTally] = field(default_factory=dict[str, FileTally])
     bad: list[BadFile] = field(default_factory=list[BadFile])
-    cache_problem: str | None = None
 
 
 def scan(traces: Path, cache_dir: Path | None, report: Report | None = None) -> Scan:
@@ -57,7 +56,7 @@ def scan(traces: Path, cache_dir: Path | None, report: Report | None = None) -> 
     _read_outcomes(found, cache)
     _read_dumps(found, cache, report or (lambda read, of: None))
     if before != (cache.dumps, {name: tally.offset for name, tally in cache.outcomes.items()}):
-        found.cache_problem = cache.save()
+        cache.save()
     return found
 
 

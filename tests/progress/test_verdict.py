@@ -82,6 +82,14 @@ def test_rollouts_that_go_on_while_training_does_not_are_a_stuck_trainer(disk: R
     assert "rollout 3 written, training of it missing rank 0 of 1" in report.reason
 
 
+def test_a_trainer_that_goes_on_without_some_ranks_is_not_stuck(disk: RunOnDisk) -> None:
+    disk.launch(train_ranks=8)
+    disk.steps(6, ranks=range(4))
+    report = read_run(disk.traces)
+    assert report.verdict is Verdict.ADVANCING
+    assert report.last_trained is None
+
+
 def test_a_run_that_trains_nothing_expects_no_rank(disk: RunOnDisk) -> None:
     disk.launch(num_rollout=3, train_ranks=1, arguments=["--debug-rollout-only"])
     for rollout_id in range(3):
