@@ -120,7 +120,7 @@ async def _run(base_url: str, sampling_params: Mapping[str, Any], metadata: Mapp
     try:
         content = json.dumps(_request(base_url, sampling_params, metadata), allow_nan=False).encode()
         headers = _headers(_token())
-    except (TypeError, ValueError, OverflowError, RecursionError, OSError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError, OSError) as error:
         return _lost("RequestRejected", f"the request cannot be built: {_cause(error)}", metadata)
     try:
         url = f"{_usable(_server_url())}/run"
