@@ -47,7 +47,7 @@ def check_main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     logging.getLogger("harbor.utils.logger").setLevel(logging.CRITICAL)
     try:
         settings = _settings(flags, environ)
-        load_provider_keys(os.environ)
+        load_provider_keys(os.environ, settings.environment)
         environment = environment_config(settings.environment, settings.environment_options)
         check_environment(environment)
         clear_leftovers(environment)

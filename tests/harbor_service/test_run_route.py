@@ -72,7 +72,8 @@ def test_agent_timeout_is_scored(server: AgentServerProcess, model: ModelStub) -
 
 
 def test_a_memory_bomb_is_scored_zero_by_name(server: AgentServerProcess, model: ModelStub) -> None:
-    bomb = "for i in 1 2 3 4; do (x=$(head -c 300M /dev/zero | tr '\\0' a); sleep 9) & done; mkdir target; wait"
+    fill = "import time; x = bytearray(b'x' * 2) * 150_000_000; time.sleep(9)"
+    bomb = f'for i in 1 2 3 4; do python3 -c "{fill}" & done; mkdir target; wait'
     model.answer = lambda body: bash(bomb)
     reply = run(server, model)
     assert (reply["reward"], reply["exit_status"]) == (0.0, "ResourceLimitExceeded"), reply
