@@ -41,7 +41,7 @@ class Options:
     max_weight_staleness: int = 1
     pause_generation_mode: str = "retract"
     arguments: str = ""
-    """Further options of both launchers, as one text."""
+    """Further options of both launchers, as one text: --arguments="--families rename,copy"."""
     json: Path | None = None
     """Also write the figures here."""
 
