@@ -130,7 +130,7 @@ def table(medians: dict[str, dict[str, float]], options: Options) -> Table:
         "groups with signal",
         "tokens",
     ):
-        shown.add_column(name, justify="right")
+        shown.add_column(name, justify="right", no_wrap=not name)
     for kind, values in medians.items():
         shown.add_row(
             kind,
