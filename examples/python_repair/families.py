@@ -109,8 +109,8 @@ def draw_arguments(
     for case in range(count):
         arguments = [_argument(kind, rng, _WORDS[split], near, case) for kind in _kinds(function.signature)]
         if function.signature in ("int int", "ints int") and case >= 2 and rng.getrandbits(1):
-            first = arguments[0]
-            arguments[1] = rng.choice(first) if isinstance(first, list) else first + rng.randint(-1, 1)
+            beside = function.signature == "int int"
+            arguments[1] = arguments[0] + rng.randint(-1, 1) if beside else rng.choice(arguments[0])
         drawn.append(arguments)
     return drawn
 
