@@ -30,6 +30,12 @@ def flag(option: str) -> str:
     return "--" + option.replace("_", "-")
 
 
+def own_flags(options: type) -> frozenset[str]:
+    """Every option of a launcher as it is spelled on the command line, other spellings included."""
+    flags = {flag(name) for _, group in groups_of(options) for name, _, _ in fields_of(group)}
+    return frozenset(flags.union(*ALIASES.values()))
+
+
 def without_none(hint: Any) -> Any:
     """`int | None` -> `int`; whether an option may be absent is not something to type on a command line."""
     if get_origin(hint) in (Union, UnionType):
@@ -64,8 +70,7 @@ def parse(
 
     Exits with 0 after --help and with 2, naming near misses, on anything that is not an option of this launcher.
     """
-    known = {flag(name) for _, group in groups_of(options) for name, _, _ in fields_of(group)}
-    known |= {alias for names in ALIASES.values() for alias in names}
+    known = own_flags(options)
     _refuse_keys(argv, known)
     _refuse_two_spellings(argv)
     for option, reason in (lacks or {}).items():
