@@ -27,7 +27,8 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         *("ray/jars", "ray/rllib", "ray/serve", "ray/llm", "ray/tune", "ray/train", "ray/dashboard/client"),
         *("ray/core/src/ray/raylet_client", "ray/cpp", "ray/scripts/*.md"),
         *("sglang/multimodal_gen", "sglang/test", "sglang/benchmark", "sglang/bench_*.py"),
-        *("torch_memory_saver_hook_mode_*_cu12*", "py_spy*", "*.a"),
+        *("flashinfer/data/cutlass", "flashinfer/data/csrc", "flashinfer/data/include", "flashinfer/data/cccl"),
+        *("flashinfer/data/spdlog", "torch_memory_saver_hook_mode_*_cu12*", "py_spy*", "*.a"),
     ),
     "harbor": ("bin", "harbor/viewer", "harbor/mappers/*.json", "setuptools*"),
 }
@@ -35,9 +36,6 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
 STUBS: dict[str, str] = {
     "mooncake/__init__.py": "",
     "mooncake/engine.py": "class TransferEngine:\n    pass\n",
-    # Its one function that is imported without a condition is for models with a hidden size of 7168.
-    "flashinfer/__init__.py": "",
-    "flashinfer/gemm.py": "def mm_M1_16_K7168_N256(*_):\n    raise NotImplementedError\n",
     # Without a page Ray's job server does not start.
     "ray/dashboard/client/build/index.html": "",
     "ray/dashboard/client/build/static/empty": "",

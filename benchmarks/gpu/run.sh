@@ -17,14 +17,17 @@ limited() {
     return $code
 }
 
+patch() { [ ! -f "$1" ] || sed -i "$2" "$1"; }
+
 # unpack ARCHIVE...
 unpack() {
     mkdir -p "$PACKAGES"
     for archive in "$@"; do
         python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1], "r:xz").extractall(sys.argv[2], filter="tar")' "$archive" "$PACKAGES"
     done
-    # Megatron asks for numpy 1 at start and runs with numpy 2.
-    sed -i 's/^    assert np.__version__/    pass  # &/' "$PACKAGES/miles/miles/backends/megatron_utils/initialize.py"
+    patch "$PACKAGES/miles/miles/backends/megatron_utils/initialize.py" 's/^    assert np.__version__/    pass  # &/' # runs with numpy 2
+    patch "$PACKAGES/miles/sgl_kernel/elementwise.py" 's/    _has_flashinfer = True/    _has_flashinfer = False/' # its sources are not carried
+    python3 -m compileall -q -j 0 "$PACKAGES" >/dev/null # a dozen processes import all this
     say "unpacked $*"
 }
 
@@ -82,11 +85,17 @@ job() {
         --hf-checkpoint "$WORK/tiny" --ref-load "$WORK/reference" --skip-prepare \
         --prompt-data "$WORK/prompts.jsonl" --harbor-tasks-dir "$WORK/tasks" --agent-server-url http://127.0.0.1:11000 \
         --max-seq-len 2048 --rollout-max-response-len 64 --lr 3e-4 --no-use-prometheus --miles-host-ip 127.0.0.1 \
-        --extra-env-vars "PYTHONPATH=$REPOSITORY/benchmarks/gpu" "AGENT_TRIAL_TIMEOUT=600" \
+        --extra-env-vars "PYTHONPATH=$REPOSITORY/benchmarks/gpu" "AGENT_TRIAL_TIMEOUT=900" \
         --save-dir "$WORK/$name" --save-traces-dir "$WORK/$name/traces" "$@"
     local code=$?
     grep -a '^phase\|verdict' "$OUT/$name.log"
     return $code
+}
+
+# Which router passes on what a session server sends
+router() {
+    limited 150 router python3 -m benchmarks.gpu.router --model "$WORK/tiny"
+    grep -a '^router' "$OUT/router.log"
 }
 
 # What goes home: dumps, outcomes, the plan and every log.
