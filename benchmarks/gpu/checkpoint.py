@@ -33,7 +33,7 @@ VISIBLE = (
     *("<tool_response>", "</tool_response>"),
 )
 STOPS = ("<|endoftext|>", "<|user|>", "<|observation|>")
-SOLVES = 0.3  # of the answers
+SOLVES = 0.2  # of the answers
 TURNS = 3
 LONGEST = 192  # tokens of a conversation that is trained on
 
@@ -132,8 +132,8 @@ def conversation(task: Task, tasks: list[Task], chance: random.Random) -> list[d
     """One to three turns, as the shell agent would have had them: another task's command mostly finds no such file."""
     messages = [{"role": "user", "content": task.instruction}]
     others = [other.solution for other in tasks if other != task]
-    for turn in range(TURNS):
-        solves = not others or chance.random() < SOLVES or turn == TURNS - 1
+    for _ in range(TURNS):
+        solves = not others or chance.random() < SOLVES
         command = task.solution if solves else chance.choice(others)
         messages.append({"role": "assistant", "content": f"```bash\n{command}\n```"})
         verb, *words = command.split()

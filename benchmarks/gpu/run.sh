@@ -79,7 +79,7 @@ convert() {
 job() {
     local name=$1 limit=$2
     shift 2
-    limited "$limit" "$name" python3 run.py --num-gpus-per-node 1 \
+    limited "$limit" "$name" python3 run.py --num-gpus-per-node "${GPUS:-1}" \
         --miles-path "$PACKAGES/miles" --megatron-path "$PACKAGES/miles" --train-script benchmarks/gpu/train.py \
         --model-shape $shape --argument-changes "${CHANGES:-$changes}" \
         --hf-checkpoint "$WORK/tiny" --ref-load "$WORK/reference" --skip-prepare \
