@@ -29,14 +29,14 @@ def main() -> int:
         return check_main(sys.argv[2:])
     try:
         settings = parse_settings(sys.argv[1:])
-        load_provider_keys(os.environ)
+        keys = load_provider_keys(os.environ, settings.environment)
         environment = environment_config(
             settings.environment, settings.environment_options, unsafe=settings.unsafe_no_sandbox
         )
         check_environment(environment)
         if leftovers := clear_leftovers(environment):
             logging.warning("removed what an earlier server left: %s", ", ".join(leftovers))
-        return asyncio.run(serve(settings))
+        return asyncio.run(serve(settings, keys))
     except BadSetting as error:
         print(f"agent_server.py: {error}", file=sys.stderr)
         return 2

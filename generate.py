@@ -117,6 +117,7 @@ async def generate(input: Any) -> Any:
             logger.warning("session of sample %s is unusable", sample.index, exc_info=error)
             output = _miles("miles.rollout.base_types").GenerateFnOutput(samples=copy.deepcopy(sample))
             failure = f"{type(error).__name__}: {str(error)[:300]}"
+    _drop_tokenless(output.samples)
     samples = flat_samples([output.samples])
     outcome = _outcome(reported[-1] if reported else None, samples, failure)
     for produced in samples:
@@ -170,13 +171,28 @@ def _outcome(reported: Outcome | None, samples: list[Any], failure: str | None) 
         return discarded("SessionUnusable", reason=failure, agent_metrics=outcome.agent_metrics if outcome else None)
     if outcome is None:
         return discarded("AgentFunctionFailed", reason="the agent function raised or answered nothing")
-    if samples and all(sample.status.value != "aborted" for sample in samples):
-        return outcome
-    status = "Aborted"
-    if not any(sample.response_length for sample in samples):
+    if any(map(_is_trainable, samples)):
+        if all(sample.status.value != "aborted" for sample in samples):
+            return outcome
+        status, reason = "Aborted", ""
+    elif outcome.agent_metrics.get("turns") or any(sample.status.value != "aborted" for sample in samples):
+        status, reason = "SessionUnusable", "the session holds no token that the policy sampled"
+    else:
         # Miles answers the bare prompt when it recorded no call, and when no call fits into --max-seq-len.
-        status = "SessionUnusable" if outcome.agent_metrics.get("turns") else "NeverRan"
-    return discarded(status, eval_report=outcome.eval_report, agent_metrics=outcome.agent_metrics)
+        status, reason = "NeverRan", ""
+    return discarded(status, reason=reason, eval_report=outcome.eval_report, agent_metrics=outcome.agent_metrics)
+
+
+def _drop_tokenless(produced: Any) -> None:
+    """Trainers cannot take a sample without a token, which an answer without one leaves beside the others."""
+    several = cast(list[Any], produced) if isinstance(produced, list) else []
+    if kept := list(filter(_is_trainable, several)):
+        several[:] = kept
+
+
+def _is_trainable(sample: Any) -> bool:
+    """Whether it holds a token that the policy sampled."""
+    return sample.response_length > 0 and (sample.loss_mask is None or any(sample.loss_mask))
 
 
 def _outcome_in_metadata(samples: list[Any]) -> Outcome | None:

@@ -1,5 +1,6 @@
 """Trains GLM-4.7-Flash with fully asynchronous GRPO: some nodes train while the others sample all the time.
 
+    python run-glm47-flash-agentic-async.py --engine local                 rehearsal: a small model on the CPU, minutes
     python run-glm47-flash-agentic-async.py --num-nodes 8                  one node trains, seven sample
     python run-glm47-flash-agentic-async.py --num-nodes 4 --train-num-nodes 2
     python run-glm47-flash-agentic-async.py --dry-run                      print what would run
@@ -12,11 +13,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from launcher.engines import MILES_DEFAULTS, MILES_DERIVED, MILES_ENVIRONMENT, MILES_PATHS, EngineRules
+from launcher.engines import LOCAL, MILES_DEFAULTS, MILES_DERIVED, MILES_ENVIRONMENT, MILES_PATHS, EngineRules
 from launcher.errors import OptionsError
 from launcher.main import Launcher
 from launcher.miles import arguments as args
@@ -33,7 +34,7 @@ from launcher.miles.placement import placement
 from launcher.miles.recipe import Conversion, Recipe, Run
 from launcher.model_shape import BF16, GLM_4_7_FLASH
 from launcher.model_shape_file import shape_from
-from launcher.options import CommonOptions, miles_install
+from launcher.options import Asynchrony, AsyncOptions, miles_install
 from launcher.save_folder import tracked_start
 
 PROGRAM = "run-glm47-flash-agentic-async.py"
@@ -52,9 +53,6 @@ class AsyncFlash:
     skip_prepare: Annotated[bool, "do not convert the checkpoint"]
     rollout_fp8: Annotated[bool, "serve <hf-checkpoint>-FP8; training stays in bf16"]
     over_sampling_batch_size: Annotated[int, "prompts taken from the data at a time"]
-    pause_generation_mode: Annotated[
-        Literal["in_place", "retract"], "what happens to running sequences while weights change"
-    ]
     update_weight_transfer_mode: Annotated[Literal["broadcast", "p2p"], "how weights reach the engines"]
     rollout_health_check_first_wait: Annotated[int, "seconds before an engine's first health check"]
     max_tokens_per_gpu: Annotated[int, "tokens of a micro-batch"]
@@ -65,10 +63,10 @@ class AsyncFlash:
 
 
 @dataclass(frozen=True)
-class Options(CommonOptions):
+class Options(AsyncOptions):
     """The options of this launcher."""
 
-    flash: AsyncFlash
+    flash: AsyncFlash | None
 
 
 MILES = EngineRules(
@@ -91,7 +89,11 @@ MILES = EngineRules(
         "global_batch_size": 32,
         "over_sampling_batch_size": 64,
         "lr": 1e-6,
+        "max_weight_staleness": None,
         "pause_generation_mode": "in_place",
+        "use_tis": False,
+        "tis_clip": 2.0,
+        "tis_clip_low": 0.0,
         "update_weight_transfer_mode": "broadcast",
         "rollout_health_check_first_wait": 1800,
         "max_tokens_per_gpu": 8192,
@@ -113,14 +115,42 @@ MILES = EngineRules(
     },
 )
 
+_CLUSTER = "the local engine is one process on this machine; leave it out"
+REHEARSED = replace(
+    LOCAL,
+    defaults={
+        **LOCAL.defaults,
+        "max_weight_staleness": 1,
+        "pause_generation_mode": "retract",
+        "use_tis": True,
+        "tis_clip": 2.0,
+        "tis_clip_low": 0.0,
+    },
+    refused={
+        **LOCAL.refused,
+        "train_num_nodes": _CLUSTER,
+        "rollout_fp8": "the local engine samples in the type of --dtype; leave it out",
+        "over_sampling_batch_size": "the local engine takes one prompt at a time; leave it out",
+        "update_weight_transfer_mode": _CLUSTER,
+        "rollout_health_check_first_wait": _CLUSTER,
+        "max_tokens_per_gpu": "the local engine bounds a pass itself; leave it out",
+        "optimizer_cpu_offload": _CLUSTER,
+        "use_precision_aware_optimizer": "the local engine trains with PyTorch in float32; leave it out",
+        "accumulate_allreduce_grads_in_fp32": "the local engine trains with PyTorch in float32; leave it out",
+        "disable_wandb_random_suffix": "the local engine adds no suffix; leave it out",
+    },
+)
+
+ENGINES: Mapping[str, EngineRules] = {"miles": MILES, "local": REHEARSED}
+
 LACKS: Mapping[str, str] = {
     "base_dir": "the reference goes to --ref-load",
     "fp8_rollout_checkpoint": "--rollout-fp8 serves <hf-checkpoint>-FP8",
 }
 
 
-def validate_weights_can_change_in_place(flash: AsyncFlash) -> None:
-    if flash.pause_generation_mode == "in_place" and flash.update_weight_transfer_mode == "p2p":
+def validate_weights_can_change_in_place(flash: AsyncFlash, asynchrony: Asynchrony) -> None:
+    if asynchrony.pause_generation_mode == "in_place" and flash.update_weight_transfer_mode == "p2p":
         raise OptionsError(
             "--pause-generation-mode in_place with --update-weight-transfer-mode p2p: peer-to-peer transfer collides "
             "with engines that go on generating; pass --update-weight-transfer-mode broadcast, or "
@@ -148,8 +178,9 @@ def validate_numbers(flash: AsyncFlash, batch: int) -> None:
 
 def recipe(options: Options, run: Run) -> Recipe:
     rollout, miles, flash, files = options.rollout, miles_install(options), options.flash, options.files
+    assert flash is not None, "a group of --engine miles"
     shape = shape_from(miles.model_shape, GLM_4_7_FLASH)
-    validate_weights_can_change_in_place(flash)
+    validate_weights_can_change_in_place(flash, options.asynchrony)
     validate_numbers(flash, rollout.rollout_batch_size)
     traces = args.traces(files, default=str(Path(str(files.save_dir), "traces")))
 
@@ -175,7 +206,7 @@ def recipe(options: Options, run: Run) -> Recipe:
             *args.checkpoints(served, flash.ref_load, files, run.start, rollout.save_interval),
             *args.rollout(files, rollout),
             *("--over-sampling-batch-size", str(flash.over_sampling_batch_size)),
-            *("--pause-generation-mode", flash.pause_generation_mode),
+            *args.asynchrony(options.asynchrony),
             *args.optimizer(rollout.lr),
             *args.grpo(kl=0.01),
             *(args.wandb(options.tracking, random_suffix=not flash.disable_wandb_random_suffix) if run.wandb else ()),
@@ -235,7 +266,7 @@ def recipe(options: Options, run: Run) -> Recipe:
     )
 
 
-LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, {"miles": MILES}, recipe, tracked_start, lacks=LACKS)
+LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, ENGINES, recipe, tracked_start, lacks=LACKS)
 main = LAUNCHER.main
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from launcher import local
 from launcher.engines import LOCAL, MILES_DEFAULTS, MILES_DERIVED, MILES_ENVIRONMENT, MILES_PATHS, EngineRules
 from launcher.main import Launcher
 from launcher.miles import arguments as args
@@ -148,7 +147,7 @@ def recipe(options: Options, run: Run) -> Recipe:
     )
 
 
-LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, ENGINES, recipe, tracked_start, rehearse=local.launch)
+LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, ENGINES, recipe, tracked_start)
 main = LAUNCHER.main
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Trains LoRA adapters of GLM-5.2 (744B-A40B) on Terminal-Bench tasks in Daytona sandboxes, over several nodes.
 
+    python run_glm52_lora_tb2_daytona.py --engine local                      rehearsal: an adapter of a small model
     python run_glm52_lora_tb2_daytona.py --ray-address http://HEAD:8265      4 nodes of 8 GPUs
     python run_glm52_lora_tb2_daytona.py --dry-run                           print what would run
 
@@ -13,11 +14,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from launcher.engines import MILES_DEFAULTS, MILES_DERIVED, MILES_ENVIRONMENT, MILES_PATHS, EngineRules
+from launcher.engines import LOCAL, MILES_DEFAULTS, MILES_DERIVED, MILES_ENVIRONMENT, MILES_PATHS, EngineRules
 from launcher.errors import OptionsError
 from launcher.main import Launcher
 from launcher.miles import arguments as args
@@ -34,7 +35,7 @@ from launcher.miles.placement import placement
 from launcher.miles.recipe import Offload, Recipe, Run, SandboxLifetime
 from launcher.model_shape import GLM_5_2
 from launcher.model_shape_file import shape_from
-from launcher.options import CommonOptions, Lora, miles_install
+from launcher.options import LocalOptions, Lora, miles_install
 from launcher.save_folder import StartPoint
 
 PROGRAM = "run_glm52_lora_tb2_daytona.py"
@@ -69,11 +70,10 @@ class Glm52:
 
 
 @dataclass(frozen=True)
-class Options(CommonOptions):
+class Options(LocalOptions):
     """The options of this launcher."""
 
-    lora: Lora
-    glm52: Glm52
+    glm52: Glm52 | None
 
 
 MILES = EngineRules(
@@ -119,6 +119,28 @@ MILES = EngineRules(
     derived=MILES_DERIVED,
 )
 
+_ENGINES_OF_MILES = "the local engine samples without SGLang; leave it out"
+_TRAINER_OF_MILES = "the local engine trains with PyTorch on this machine; leave it out"
+REHEARSED = replace(
+    LOCAL,
+    defaults={**LOCAL.defaults, "target_modules": TARGETS},
+    refused={
+        **LOCAL.refused,
+        "fp8_rollout_checkpoint": "the local engine samples with the weights that it trains; leave it out",
+        "sglang_context_length": "the local engine has one limit, --max-seq-len; leave it out",
+        "lora_base_cpu_backup": "the local engine's base weights stay as they are; leave it out",
+        "experts_shared_outer_loras": "the local engine's models have no experts; leave it out",
+        "dsa_attention_backend": "the local engine's models attend to every token; leave it out",
+        "use_r3": "the local engine's models route to no experts; leave it out",
+        "fp8_rollout_gpus_per_engine": _ENGINES_OF_MILES,
+        "sglang_mem_fraction_static": _ENGINES_OF_MILES,
+        "sglang_lora_backend": _ENGINES_OF_MILES,
+        "offload_train_disk_dir": _TRAINER_OF_MILES,
+    },
+)
+
+ENGINES: Mapping[str, EngineRules] = {"miles": MILES, "local": REHEARSED}
+
 LACKS: Mapping[str, str] = {
     "ref_load": "the reference is the base with its adapter off, so none is loaded; leave it out",
     "skip_prepare": "no checkpoint is converted, Megatron reads the Hugging Face one; leave it out",
@@ -147,6 +169,11 @@ def validate_engine_serves_the_sessions(glm: Glm52, max_seq_len: int) -> None:
         )
 
 
+def sandboxes(trial_timeout: float) -> SandboxLifetime:
+    """Long enough for a trial of `trial_timeout` seconds."""
+    return SandboxLifetime(auto_stop=-(-int(trial_timeout) // 60) + AUTO_STOP_SLACK, auto_delete=AUTO_DELETE)
+
+
 def find_start(options: Options) -> StartPoint:
     files, machines = options.files, options.machines
     load_dir = Path(files.load_dir) if files.load_dir else None
@@ -158,6 +185,7 @@ def recipe(options: Options, run: Run) -> Recipe:
     rollout, miles, glm, lora, files = (
         options.rollout, miles_install(options), options.glm52, options.lora, options.files,
     )  # fmt: skip
+    assert glm is not None and lora is not None, "groups of --engine miles"
     shape = shape_from(miles.model_shape, GLM_5_2)
     validate_backend_carries_the_length(glm, rollout.max_seq_len)
     validate_engine_serves_the_sessions(glm, rollout.max_seq_len)
@@ -185,7 +213,7 @@ def recipe(options: Options, run: Run) -> Recipe:
     # Miles refuses an offload where nothing trains.
     trains = options.job.mode != "debug_rollout_only"
     offload = Offload(glm.offload_train_disk_dir, weights) if trains else None
-    lifetime = SandboxLifetime(auto_stop=-(-int(run.trial_timeout) // 60) + AUTO_STOP_SLACK, auto_delete=AUTO_DELETE)
+    lifetime = sandboxes(run.trial_timeout)
 
     return Recipe(
         shape=shape,
@@ -256,7 +284,7 @@ def recipe(options: Options, run: Run) -> Recipe:
         offload=offload,
         sandboxes=lifetime,
         generated={config: _fp8_config(glm.fp8_rollout_checkpoint, layout.rollout_gpus)},
-        notes=_notes(options, run, engines, lifetime),
+        notes=_notes(glm, run, engines, lifetime),
     )
 
 
@@ -315,9 +343,9 @@ def _fp8_config(checkpoint: str, gpus: int) -> str:
     )
 
 
-def _notes(options: Options, run: Run, engines: EngineSizes, lifetime: SandboxLifetime) -> list[str]:
+def _notes(glm: Glm52, run: Run, engines: EngineSizes, lifetime: SandboxLifetime) -> list[str]:
     notes = [
-        f"{engines.count} engines of {engines.gpus} GPUs serve {options.glm52.fp8_rollout_checkpoint}; --save-dir must "
+        f"{engines.count} engines of {engines.gpus} GPUs serve {glm.fp8_rollout_checkpoint}; --save-dir must "
         "be on storage that all nodes see, since the engines read their configuration there.",
         f"Sandboxes stop {lifetime.auto_stop} minutes after their last use and are deleted after "
         f"{lifetime.auto_delete}; start the agent server with --environment daytona --environment-option "
@@ -330,12 +358,12 @@ def _notes(options: Options, run: Run, engines: EngineSizes, lifetime: SandboxLi
             f"{run.start.done} of the whole, and --num-rollout becomes {run.start.to_go}. Checkpoints go to a new "
             "folder."
         )
-    if not options.glm52.lora_base_cpu_backup:
+    if not glm.lora_base_cpu_backup:
         notes.append("Without --lora-base-cpu-backup samples are off-policy: KL about 1 instead of 1e-4.")
     return notes
 
 
-LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, {"miles": MILES}, recipe, find_start, lacks=LACKS)
+LAUNCHER = Launcher(PROGRAM, __doc__ or "", Options, ENGINES, recipe, find_start, sandboxes, LACKS)
 main = LAUNCHER.main
 
 if __name__ == "__main__":

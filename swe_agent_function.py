@@ -26,7 +26,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -38,6 +38,7 @@ from disk.open_files import allow_open_files
 from trajectory.outcome import Outcome, discarded
 from trajectory.report import report
 from trajectory.sample import OUTCOME_KEYS
+from trajectory.session_instances import instance_ids
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +88,8 @@ async def abort(args: Any) -> None:
 
     Silent when there is nothing to flush; failures are one warning, and one failure does not stop the others.
     """
-    instance_ids = _instance_ids(args)
-    if not instance_ids or _server_setting() is None:
+    instances = instance_ids(args)
+    if not instances or _server_setting() is None:
         return
     try:
         headers, url = _headers(_token() or _admin_secret()), f"{_usable(_server_url())}/flush"
@@ -109,10 +110,10 @@ async def abort(args: Any) -> None:
                 return f"{instance_id}: {_cause(error)}"
         return None if response.is_success else f"{instance_id}: HTTP {response.status_code}"
 
-    failures = [failure for failure in await asyncio.gather(*map(flush, instance_ids)) if failure]
+    failures = [failure for failure in await asyncio.gather(*map(flush, instances)) if failure]
     if failures:
         logger.warning(
-            "%d of %d flushes at %s failed: %s", len(failures), len(instance_ids), _shown(url), "; ".join(failures)
+            "%d of %d flushes at %s failed: %s", len(failures), len(instances), _shown(url), "; ".join(failures)
         )
 
 
@@ -120,7 +121,7 @@ async def _run(base_url: str, sampling_params: Mapping[str, Any], metadata: Mapp
     try:
         content = json.dumps(_request(base_url, sampling_params, metadata), allow_nan=False).encode()
         headers = _headers(_token())
-    except (TypeError, ValueError, OverflowError, RecursionError, OSError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError, OSError) as error:
         return _lost("RequestRejected", f"the request cannot be built: {_cause(error)}", metadata)
     try:
         url = f"{_usable(_server_url())}/run"
@@ -393,17 +394,3 @@ def _shown(url: str) -> str:
     except ValueError:
         return "(malformed)"
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _instance_ids(args: Any) -> list[str]:
-    """Ids of all session server instances, in order, each once.
-
-    The newest Miles lists objects, August maps ports to ids, older ones name a single instance.
-    """
-    found: list[object] = []
-    for instance in cast(Iterable[Any], getattr(args, "session_server_instances", None) or ()):
-        found.append(getattr(instance, "instance_id", None))
-    by_port: object = getattr(args, "session_server_instance_ids", None) or {}
-    found.extend(cast(Mapping[Any, Any], by_port).values() if isinstance(by_port, Mapping) else cast(Any, by_port))
-    found.append(getattr(args, "session_server_instance_id", None))
-    return list(dict.fromkeys(str(instance_id) for instance_id in found if instance_id))

@@ -8,6 +8,8 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
+from harbor_service.secret import Secret
+
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
@@ -18,7 +20,7 @@ class Access:
     `token` opens every route. `admin_secret` opens /flush; with a secret and no token only /flush is closed.
     """
 
-    def __init__(self, app: Any, token: str | None, admin_secret: str | None) -> None:
+    def __init__(self, app: Any, token: Secret | None, admin_secret: Secret | None) -> None:
         self._app = app
         self._token = token
         self._admin_secret = admin_secret
@@ -34,11 +36,12 @@ class Access:
         keys = [self._token]
         if scope["path"] == "/flush":
             keys.append(self._admin_secret)
-        accepted = [key for key in keys if key is not None]
-        if not accepted:
+        secrets = [key for key in keys if key is not None]
+        if not secrets:
             return True
         given = Headers(scope=scope).get("authorization", "").encode("utf-8", "replace")
-        return any(hmac.compare_digest(given, f"Bearer {key}".encode()) for key in accepted)
+        accepted = [text for secret in secrets for text in secret.accepted()]
+        return any(hmac.compare_digest(given, f"Bearer {text}".encode()) for text in accepted)
 
 
 def is_loopback(host: str) -> bool:

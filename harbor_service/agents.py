@@ -117,8 +117,8 @@ def _import(name: str) -> type[BaseAgent]:
         if ":" in path:
             return import_class(path, base=BaseAgent, label="agent")
         return AgentFactory.get_agent_class_from_config(AgentConfig(name=path))
-    except (ImportError, ValueError, TypeError) as error:
-        raise BadAgentOptions(f"agent {name:.80} cannot be used here: {error}") from error
+    except (Exception, SystemExit) as error:  # a module raises what it likes, or ends the process, and so us
+        raise BadAgentOptions(f"agent {name:.80} cannot be used here: {type(error).__name__}: {error}") from error
 
 
 def _accepted(found: type[BaseAgent]) -> set[str] | None:

@@ -47,7 +47,7 @@ def check_main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     logging.getLogger("harbor.utils.logger").setLevel(logging.CRITICAL)
     try:
         settings = _settings(flags, environ)
-        load_provider_keys(os.environ)
+        load_provider_keys(os.environ, settings.environment)
         environment = environment_config(settings.environment, settings.environment_options)
         check_environment(environment)
         clear_leftovers(environment)
@@ -181,7 +181,8 @@ class _Report:
             return
         for finding in findings:
             text = " ".join(f"{instance_id}: {finding.fault}: {finding.reason}".split())
-            print(text, flush=True)
+            # What a task printed may hold a terminal's control sequences.
+            print("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text), flush=True)
 
     def _conclude(self, seconds: float, stopped: signal.Signals | None) -> None:
         faults = Counter(finding.fault.value for findings in self._broken.values() for finding in findings)

@@ -10,6 +10,7 @@ from typing import Any, cast
 from harbor_service.agent_options import BadAgentOptions
 from harbor_service.environments import LOCAL, PROVIDERS
 from harbor_service.own_agents import check_default_options
+from harbor_service.secret import Secret, SecretFile
 from harbor_service.settings import BadSetting, Settings
 
 
@@ -42,8 +43,9 @@ def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ)
         keep_trials_hours=flags.keep_trials_hours,
         keep_trials_gb=flags.keep_trials_gb,
         token=_secret_file("--token-file", flags.token_file or environ.get("AGENT_SERVER_TOKEN_FILE")),
-        admin_secret=environ.get("HARBOR_ADMIN_SECRET")
-        or _secret_file("HARBOR_ADMIN_SECRET_FILE", environ.get("HARBOR_ADMIN_SECRET_FILE")),
+        admin_secret=Secret(environ["HARBOR_ADMIN_SECRET"])
+        if environ.get("HARBOR_ADMIN_SECRET")
+        else _secret_file("HARBOR_ADMIN_SECRET_FILE", environ.get("HARBOR_ADMIN_SECRET_FILE")),
         ready_file=Path(flags.ready_file) if flags.ready_file else None,
         parent_pid=flags.parent_pid,
     )
@@ -117,13 +119,5 @@ def _agent_options(text: str | None) -> dict[str, Any]:
     return named
 
 
-def _secret_file(source: str, path: str | None) -> str | None:
-    if not path:
-        return None
-    try:
-        secret = Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSetting(f"{source}: cannot read {path}: {error}") from error
-    if not secret:
-        raise BadSetting(f"{source}: {path} is empty; it must hold the secret")
-    return secret
+def _secret_file(source: str, path: str | None) -> Secret | None:
+    return SecretFile(source, path) if path else None

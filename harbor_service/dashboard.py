@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -36,8 +36,8 @@ _NUMBERS: Final = frozenset({"seconds", "reward", "trials"})
 _HIDDEN: Final = "[hidden]"
 
 
-def make_dashboard(desk: TrialDesk, trials_dir: Path, secrets: Iterable[str] = ()) -> TrustedHostMiddleware:
-    """The dashboard's ASGI application: pages without actions; a text of `secrets` is never shown."""
+def make_dashboard(desk: TrialDesk, trials_dir: Path, secrets: Callable[[], list[str]]) -> TrustedHostMiddleware:
+    """The dashboard's ASGI application: pages without actions; a text of `secrets()` is never shown."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     hide = _hider(secrets)
 
@@ -158,11 +158,9 @@ def _text(text: str) -> str:
     return escape(text.encode("utf-8", "replace").decode())
 
 
-def _hider(secrets: Iterable[str]) -> Callable[[str], str]:
-    known = sorted((secret for secret in secrets if secret), key=len, reverse=True)
-
+def _hider(secrets: Callable[[], list[str]]) -> Callable[[str], str]:
     def hide(text: str) -> str:
-        for secret in known:
+        for secret in sorted(secrets(), key=len, reverse=True):
             text = text.replace(secret, _HIDDEN)
         return text
 

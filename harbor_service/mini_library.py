@@ -32,15 +32,30 @@ def _import_quietly() -> None:
 _import_quietly()
 
 import yaml
+from jinja2 import Template
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from minisweagent.agents import default
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.config import builtin_config_dir
 from minisweagent.exceptions import FormatError, Submitted
+from minisweagent.models.utils import actions_text, actions_toolcall
 from minisweagent.models.utils.actions_text import format_observation_messages, parse_regex_actions
 from minisweagent.models.utils.actions_toolcall import (
     BASH_TOOL,
     format_toolcall_observation_messages,
     parse_toolcall_actions,
 )
+
+
+class _SandboxedTemplate(Template):
+    """A template that reaches nothing but its variables: those of a record come from data sets."""
+
+    environment_class = ImmutableSandboxedEnvironment
+
+
+for _module in (default, actions_text, actions_toolcall):
+    assert _module.__dict__["Template"] is Template, "mini-swe-agent makes its templates in another way"
+    _module.__dict__["Template"] = _SandboxedTemplate
 
 MINI_VERSION = version("mini-swe-agent")
 

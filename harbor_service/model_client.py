@@ -12,7 +12,7 @@ import httpx
 
 # Making a client loads the certificate store (30 ms of CPU): one for each event loop, not one for each trial.
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
-_CONTEXT_ERROR = re.compile(
+CONTEXT_ERROR = re.compile(
     r"context[ _-]?(length|window)|maximum context|max_seq_len|longer than the model", re.IGNORECASE
 )
 _CONTEXT_STATUS = (400, 413, 422)
@@ -79,7 +79,7 @@ async def complete(base_url: str, body: dict[str, Any]) -> Completion:
     except httpx.HTTPError as error:
         raise ModelEndpointFailed(f"{url}: {type(error).__name__}: {error}") from error
     text = response.text
-    if response.status_code in _CONTEXT_STATUS and _CONTEXT_ERROR.search(text):
+    if response.status_code in _CONTEXT_STATUS and CONTEXT_ERROR.search(text):
         raise ContextLengthExceededError(f"HTTP {response.status_code}: {text[:300]}")
     if response.status_code != 200:
         raise ModelEndpointFailed(f"{url}: HTTP {response.status_code}: {text[:300]}")

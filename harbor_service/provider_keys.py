@@ -8,10 +8,14 @@ from harbor_service.settings import BadSetting
 
 # What the providers' own libraries read from this process' environment; no sandbox ever sees it.
 PROVIDER_KEYS: Final = ("DAYTONA_API_KEY", "E2B_API_KEY", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET")
+SERVER_SECRETS: Final = (*PROVIDER_KEYS, "HARBOR_ADMIN_SECRET")
 
 
-def load_provider_keys(environ: MutableMapping[str, str]) -> None:
-    """Fill each key that is not set from the file that `<NAME>_FILE` names.
+def load_provider_keys(environ: MutableMapping[str, str], environment: str) -> list[str]:
+    """Fill each key that is not set from the file that `<NAME>_FILE` names; answers all keys.
+
+    Of them only those that `environment` has a use for stay in `environ`; one's own, named by its import path, keeps
+    all. What is not there no task can ask for: Docker Compose, for one, fills in a task's file from there.
 
     Raises:
         BadSetting: a file that cannot be read or holds no key.
@@ -27,3 +31,8 @@ def load_provider_keys(environ: MutableMapping[str, str]) -> None:
         if not key or not key.isprintable():
             raise BadSetting(f"{name}_FILE={path} holds no key")
         environ[name] = key
+    keys = [environ[name] for name in SERVER_SECRETS if environ.get(name)]
+    for name in SERVER_SECRETS:
+        if ":" not in environment and not name.startswith(f"{environment.upper()}_"):
+            environ.pop(name, None)
+    return keys

@@ -1,11 +1,13 @@
 """The HTTP routes of the agent server."""
 
 import asyncio
+import json
 import math
 from typing import Any, Final
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.responses import JSONResponse, Response
 
 from harbor_service import __version__
@@ -20,6 +22,13 @@ from harbor_service.trial_metrics import CONTENT_TYPE, TrialMetrics
 from harbor_service.trial_runner import TrialRunner
 
 _RETRY_SECONDS: Final = {429: "5", 503: "10"}
+
+
+class AsciiJSON(JSONResponse):
+    """JSON with escapes: half a surrogate pair, which a request or a task can hold, has no UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 class NotStarted(Exception):
@@ -128,7 +137,7 @@ class Routes:
 def make_app(settings: Settings, runner: TrialRunner, desk: TrialDesk, metrics: TrialMetrics) -> Any:
     """The ASGI application."""
     routes = Routes(settings, runner, desk, metrics)
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, default_response_class=AsciiJSON)
     app.add_api_route("/run", routes.run, methods=["POST"], response_model=None)
     app.add_api_route("/flush", routes.flush, methods=["POST"], response_model=None)
     app.add_api_route("/tasks", routes.tasks, methods=["POST"], response_model=None)
@@ -136,6 +145,7 @@ def make_app(settings: Settings, runner: TrialRunner, desk: TrialDesk, metrics: 
     app.add_api_route("/health", routes.health, methods=["GET"], response_model=None)
     app.add_api_route("/metrics", routes.metrics, methods=["GET"], response_model=None)
     app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(AnyHTTPException, _refused)
     app.add_exception_handler(NotStarted, _not_started)
     return Access(app, settings.token, settings.admin_secret)
 
@@ -146,7 +156,15 @@ async def _malformed(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, RequestValidationError):
         raise error
     problems = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
-    return JSONResponse({"detail": "; ".join(problems)}, 422)
+    return AsciiJSON({"detail": "; ".join(problems)}, 422)
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    del request
+    if not isinstance(error, AnyHTTPException):
+        raise error
+    # FastAPI's own 400 is a body that it cannot read, nested too deep for one.
+    return AsciiJSON({"detail": error.detail}, 422 if error.status_code == 400 else error.status_code)
 
 
 async def _not_started(request: Request, error: Exception) -> JSONResponse:
@@ -154,6 +172,6 @@ async def _not_started(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, NotStarted):
         raise error
     # `started` tells it from a gateway's 503, behind which a trial may be running.
-    return JSONResponse(
+    return AsciiJSON(
         {"detail": str(error), "started": False}, error.status, {"Retry-After": _RETRY_SECONDS[error.status]}
     )

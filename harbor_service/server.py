@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from harbor_service.dashboard import HOST as DASHBOARD_HOST
 from harbor_service.dashboard import make_dashboard
 from harbor_service.environments import environment_config
 from harbor_service.model_client import close_shared_client, shared_client
-from harbor_service.provider_keys import PROVIDER_KEYS
 from harbor_service.routes import make_app
 from harbor_service.settings import BadSetting, Settings
 from harbor_service.task_store import TaskStore
@@ -64,8 +63,8 @@ class _Server(uvicorn.Server):
         self._on_started()
 
 
-async def serve(settings: Settings) -> int:
-    """Serve until SIGTERM, SIGINT or the end of the parent; exit code 0, or 130 after SIGINT.
+async def serve(settings: Settings, keys: Sequence[str] = ()) -> int:
+    """Serve until SIGTERM, SIGINT or the end of the parent; exit code 0, or 130 after SIGINT. No page shows `keys`.
 
     SIGTERM leaves running trials the drain time; any further signal cuts short what is being waited for. A trial
     whose clean-up does not end in the shutdown grace ends the process at once, from here.
@@ -123,10 +122,10 @@ async def serve(settings: Settings) -> int:
 
     servers = [(_Server(make_app(settings, runner, desk, metrics), started), listener)]
     if settings.dashboard_port:
-        known = (settings.token, settings.admin_secret, *map(os.environ.get, PROVIDER_KEYS))
-        secrets = [secret for secret in known if secret]
         page = _listen(DASHBOARD_HOST, settings.dashboard_port, "--dashboard-port")
-        servers.append((_Server(make_dashboard(desk, trials_dir, secrets), lambda: None), page))
+        servers.append(
+            (_Server(make_dashboard(desk, trials_dir, lambda: [*keys, *_tokens(settings)]), lambda: None), page)
+        )
         _logger.info("dashboard on http://%s:%d/", DASHBOARD_HOST, settings.dashboard_port)
 
     # Harbor's modules are half a million objects that never die: walking them again and again cost 8% of a trial.
@@ -154,6 +153,11 @@ async def serve(settings: Settings) -> int:
         os._exit(codes[0])
     await close_shared_client()
     return codes[0]
+
+
+def _tokens(settings: Settings) -> list[str]:
+    secrets = [secret for secret in (settings.token, settings.admin_secret) if secret is not None]
+    return [text for secret in secrets for text in secret.accepted()]
 
 
 async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, Any]) -> None:

@@ -21,6 +21,7 @@ from trajectory.outcome import Outcome
 
 _SOLUTION_MISSING = ("Solution script not found", "No OS-compatible solution script found")
 _VERIFIER_STATUSES = ("VerifierError", "VerifierUnavailable")
+_BUILD_ERRORS = ("SandboxBuildFailedError", "EnvironmentStartTimeoutError", "HealthcheckError")
 _LOG_TAIL = 300  # characters
 
 
@@ -142,14 +143,19 @@ def _has_no_solution(folder: Path) -> bool:
 
 def _no_verdict(outcome: Outcome, when: str) -> Finding | None:
     if outcome.exit_status in _VERIFIER_STATUSES:
-        return Finding(Fault.VERIFIER_BROKEN, f"{when}: {_error(outcome) or outcome.exit_status}")
+        return Finding(Fault.VERIFIER_BROKEN, f"{when}: {_error(outcome) or _unusable(outcome)}")
     if outcome.exit_status == "TaskBroken":
         return Finding(Fault.BROKEN_FOLDER, _error(outcome))
-    if _error_entry(outcome).get("type") == "SandboxBuildFailedError":
+    if _error_entry(outcome).get("type") in _BUILD_ERRORS:
         return Finding(Fault.BUILD_FAILS, _error(outcome))
     if outcome.discard:
         return Finding(Fault.NOT_CHECKED, f"{outcome.exit_status}: {_error(outcome)}")
     return None
+
+
+def _unusable(outcome: Outcome) -> str:
+    names = ", ".join(outcome.eval_report.get("rewards") or ()) or "nothing"
+    return f"the reward must be one number or one named reward, the tests gave {names}"
 
 
 def _error(outcome: Outcome) -> str:

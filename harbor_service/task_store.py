@@ -3,15 +3,19 @@
 # pyright: reportMissingTypeStubs=false
 # Harbor is typed but has no marker file that says so.
 
+import math
 import os
+import threading
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from harbor.models.task.config import EnvironmentConfig, VerifierConfig
 from harbor.models.task.task import Task
+
+from harbor_service.task_rules import TaskBroken, refuse_unfit
 
 _TASK_FILE: Final = "task.toml"
 _LONGEST_NAME: Final = 255  # bytes, what a file system takes
@@ -35,6 +39,7 @@ class TaskStore:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         self._summary: tuple[int, TaskSummary] | None = None
+        self._scanning = threading.Lock()
 
     def find(self, instance_id: str) -> Path | None:
         """The folder of `instance_id`, None where there is none; a name that is a path never reaches the disk."""
@@ -42,20 +47,19 @@ class TaskStore:
             return None
         if len(os.fsencode(instance_id.encode("utf-8", "replace").decode())) > _LONGEST_NAME:
             return None
-        try:
-            folder = self.root / instance_id
-            return folder if (folder / _TASK_FILE).is_file() else None
-        except ValueError:  # a lone surrogate has no file name
-            return None
+        folder = self.root / instance_id
+        return folder if _is_task(folder) else None
 
     def names(self) -> list[str]:
         """The instance_ids of all tasks, sorted."""
-        return sorted(entry.name for entry in os.scandir(self.root) if Path(entry.path, _TASK_FILE).is_file())
+        return sorted(entry.name for entry in os.scandir(self.root) if _is_task(entry.path))
 
     def why_broken(self, folder: Path) -> str | None:
-        """What Harbor has against the task in `folder`, None where it loads."""
+        """What Harbor or this server has against the task in `folder`, None where it can run."""
         try:
-            Task(folder)
+            refuse_unfit(Task(folder).config)
+        except TaskBroken as error:
+            return str(error)
         except (OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
             return f"{type(error).__name__}: {error}"[:500]
         return None
@@ -73,25 +77,27 @@ class TaskStore:
         return missing, broken
 
     def summary(self) -> TaskSummary:
-        """Count and longest limits, read again when a folder has come or gone."""
-        stamp = self.root.stat().st_mtime_ns
-        if self._summary is None or self._summary[0] != stamp:
-            self._summary = (stamp, self._scan())
-        return self._summary[1]
+        """Count and longest limits, read again when a folder has come or gone: seconds for ten thousand tasks."""
+        with self._scanning:
+            stamp = self.root.stat().st_mtime_ns
+            if self._summary is None or self._summary[0] != stamp:
+                self._summary = (stamp, self._scan())
+            return self._summary[1]
 
     def _scan(self) -> TaskSummary:
         count, build, verifier, steps = 0, 0.0, 0.0, 1
         for entry in os.scandir(self.root):
             try:
-                text = Path(entry.path, _TASK_FILE).read_text()
+                content = Path(entry.path, _TASK_FILE).read_bytes()
             except OSError:  # no folder of a task
                 continue
             count += 1
             try:
-                task = tomllib.loads(text)
-            except ValueError:  # reported by /tasks, and by the trial that meets it
+                task = tomllib.loads(content.decode())
+            except (ValueError, RecursionError):  # reported by /tasks, and by the trial that meets it
                 continue
-            task_steps = cast("list[Any]", task.get("steps") or [{}])
+            listed: object = task.get("steps")
+            task_steps = cast("list[object]", listed) if isinstance(listed, list) and listed else [None]
             build = max(build, _seconds(task, "environment", "build_timeout_sec", _BUILD_SECONDS))
             own = _seconds(task, "verifier", "timeout_sec", _VERIFIER_SECONDS)
             verifier = max(verifier, sum(_seconds(step, "verifier", "timeout_sec", own) for step in task_steps))
@@ -101,7 +107,17 @@ class TaskStore:
         return TaskSummary(count, build, verifier, steps)
 
 
+def _is_task(folder: str | os.PathLike[str]) -> bool:
+    # Not Path.is_file, which raises for a folder that may not be entered; half a surrogate pair has no file name.
+    return os.path.isfile(os.path.join(folder, _TASK_FILE))
+
+
 def _seconds(task: object, table: str, key: str, default: float) -> float:
     section: object = cast("Mapping[str, object]", task).get(table) if isinstance(task, dict) else None
     value: object = cast("Mapping[str, object]", section).get(key) if isinstance(section, dict) else None
-    return float(value) if isinstance(value, int | float) else default
+    if not isinstance(value, int | float):
+        return default
+    try:
+        return float(value)
+    except OverflowError:  # TOML has whole numbers of any size
+        return math.inf

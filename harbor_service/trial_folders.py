@@ -46,11 +46,17 @@ class TrialFolders:
         return f"{kept[:_NAME_LENGTH].strip('._-') or 'trial'}__{uuid.uuid4().hex[:10]}"
 
     def claim(self, name: str) -> Path:
-        """Make the folder; until `ended` it is never removed."""
-        self._running.add(name)
+        """Make the folder; until `ended` it is never removed. Raises OSError, and leaves nothing then."""
         folder = self.root / name
-        folder.mkdir()
-        (folder / MARKER).write_text(json.dumps(self._me))
+        self._running.add(name)
+        try:
+            folder.mkdir()
+            (folder / MARKER).write_text(json.dumps(self._me))
+        except OSError:
+            # Without its marker nobody would ever remove it.
+            shutil.rmtree(folder, ignore_errors=True)
+            self._running.discard(name)
+            raise
         return folder
 
     def ended(self, name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 _logger = logging.getLogger(__name__)
 MESSAGES: Final = "messages.jsonl"
 _ATIF: Final = ("agent", "trajectory.json")  # where Harbor's agents leave their trajectory
-_VERIFIER: Final = (("verifier", "test-stdout.txt"), ("verifier", "test-stderr.txt"))
+VERIFIER: Final = (("verifier", "test-stdout.txt"), ("verifier", "test-stderr.txt"))
 _RESULT: Final = "result.json"
 _FILE_BYTES: Final = 4 << 20
 _SHOWN_CHARACTERS: Final = 20_000  # of one text
@@ -57,9 +57,10 @@ class TrialRecord:
 
 def read_record(trial_dir: Path) -> TrialRecord:
     """Read a trial's folder, also while it runs; never raises for what lies in it."""
-    messages = _logged(_read(trial_dir, MESSAGES)) or _atif(_read(trial_dir, *_ATIF))
-    output = "\n".join(text for parts in _VERIFIER if (text := _read(trial_dir, *parts)))
-    return TrialRecord(tuple(messages[-_SHOWN_MESSAGES:]), _cut(output), _error(_read(trial_dir, _RESULT)))
+    messages = _logged(regular_text(trial_dir, MESSAGES) or "") or _atif(regular_text(trial_dir, *_ATIF) or "")
+    output = "\n".join(text for parts in VERIFIER if (text := regular_text(trial_dir, *parts)))
+    error = _error(regular_text(trial_dir, _RESULT) or "")
+    return TrialRecord(tuple(messages[-_SHOWN_MESSAGES:]), _cut(output), error)
 
 
 def _logged(text: str) -> list[Message]:
@@ -117,8 +118,8 @@ def _cut(text: str) -> str:
     return text if left_out <= 0 else f"{text[:_SHOWN_CHARACTERS]}\n[{left_out} more characters]"
 
 
-def _read(folder: Path, *parts: str) -> str:
-    """The text of a regular file below `folder`, empty where there is none.
+def regular_text(folder: Path, *parts: str, most: int = _FILE_BYTES, end: bool = False) -> str | None:
+    """The first `most` bytes (the last with `end`) of a regular file below `folder`, None where there is none.
 
     Containers write into these folders, so a link in them can point at any file of this machine: none is followed.
     """
@@ -129,11 +130,13 @@ def _read(folder: Path, *parts: str) -> str:
         for part in parts[:-1]:
             descriptors.append(os.open(part, flags | os.O_DIRECTORY, dir_fd=descriptors[-1]))
         descriptors.append(os.open(parts[-1], flags | os.O_NONBLOCK, dir_fd=descriptors[-1]))
-        if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):
-            return ""
-        return os.read(descriptors[-1], _FILE_BYTES).decode("utf-8", "replace")
+        status = os.fstat(descriptors[-1])
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        start = max(0, status.st_size - most) if end else 0
+        return os.pread(descriptors[-1], min(most, status.st_size), start).decode("utf-8", "replace")
     except OSError:
-        return ""
+        return None
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

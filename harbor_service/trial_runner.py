@@ -19,6 +19,7 @@ from harbor_service.agents import agent_class, agent_config, counts_model_calls,
 from harbor_service.environments import LOCAL_IMPORT_PATH, UNSAFE_IMPORT_PATH
 from harbor_service.run_request import MODEL_FREE, RunRequest
 from harbor_service.sandbox_lifetime import with_lifetime
+from harbor_service.task_rules import refuse_unfit
 from harbor_service.task_store import TaskStore, TaskSummary
 from harbor_service.trial_folders import TrialFolders
 from harbor_service.verdict import verdict
@@ -63,22 +64,14 @@ class TrialRunner:
     ) -> Outcome:
         """Run one trial of the task in `folder` and judge it; only cancellation is raised."""
         trial_name = trial_name or self.folders.new_name(folder.name)
-        stop, delete = request.sandbox_auto_stop_minutes, request.sandbox_auto_delete_minutes
-        longest = self.longest_trial(self.tasks.summary())
-        config = TrialConfig(
-            task=TaskConfig(path=folder),
-            trial_name=trial_name,
-            trials_dir=self.folders.root,
-            agent=agent,
-            environment=with_lifetime(self.environment, stop, delete, longest),
-        )
         created = False
         try:
             self.folders.claim(trial_name)
         except OSError as error:  # no fault of the task's, as Harbor's own would look
             return discarded("SandboxUnavailable", reason=f"no folder for the trial: {error}")
         try:
-            trial = await Trial.create(config)
+            trial = await Trial.create(await self._config(folder, request, agent, trial_name))
+            refuse_unfit(trial.task.config)
             created = True
             trial.add_hook(TrialEvent.VERIFICATION_START, _fresh_processes(trial))
             trial.add_hook(TrialEvent.CANCEL, _stop_sandbox(trial))
@@ -90,6 +83,17 @@ class TrialRunner:
             self.folders.ended(trial_name)
         name = request.agent_name
         return verdict(result, uses_model=name not in MODEL_FREE, counts_calls=counts_model_calls(name))
+
+    async def _config(self, folder: Path, request: RunRequest, agent: AgentConfig, trial_name: str) -> TrialConfig:
+        stop, delete = request.sandbox_auto_stop_minutes, request.sandbox_auto_delete_minutes
+        longest = self.longest_trial(await asyncio.to_thread(self.tasks.summary))
+        return TrialConfig(
+            task=TaskConfig(path=folder),
+            trial_name=trial_name,
+            trials_dir=self.folders.root,
+            agent=agent,
+            environment=with_lifetime(self.environment, stop, delete, longest),
+        )
 
     async def _failed(self, folder: Path, error: Exception, created: bool) -> Outcome:
         reason = None if created else await asyncio.to_thread(self.tasks.why_broken, folder)

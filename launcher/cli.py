@@ -149,18 +149,18 @@ def _name(item: str) -> str:
 def _defaults_hint(option: str, engines: Sequence[EngineRules]) -> str:
     if option in SWITCHES:
         return ""
-    shown = [(engine.name, _default_in_words(option, engine)) for engine in engines if _knows(option, engine)]
+    shown = [(engine.name, default_in_words(option, engine)) for engine in engines if knows(option, engine)]
     values = {value for _, value in shown}
     if len(values) == 1 and len(shown) == len(engines):
         return "" if values == {"none"} else f"({values.pop()})"
     return "(" + "; ".join(f"{name}: {value}" for name, value in shown) + ")"
 
 
-def _knows(option: str, engine: EngineRules) -> bool:
+def knows(option: str, engine: EngineRules) -> bool:
     return option in engine.defaults or option in engine.refused or option in engine.derived
 
 
-def _default_in_words(option: str, engine: EngineRules) -> str:
+def default_in_words(option: str, engine: EngineRules) -> str:
     if option in engine.refused:
         return "refused"
     if option in engine.shown:

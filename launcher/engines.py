@@ -15,8 +15,10 @@ class EngineRules:
     name: str
     defaults: Mapping[str, object]
     environment: Mapping[str, tuple[str, ...]]  # option -> variables that stand in for it, first set one wins
-    refused: Mapping[str, str]  # option -> why, and the way out
-    shown: Mapping[str, str]  # option -> its default in words, where the value says too little
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])  # option -> why, and the way out
+    shown: Mapping[str, str] = field(
+        default_factory=dict[str, str]
+    )  # option -> its default, where the value says little
     paths: frozenset[str] = frozenset()  # options that name files, handed on as absolute paths
     # option -> its default from the values of others
     derived: Mapping[str, Callable[[Mapping[str, object]], object]] = field(
@@ -149,6 +151,7 @@ LOCAL = EngineRules(
         "max_turns": 3,
         "max_concurrent": 48,
         "agent_timeout": 120.0,
+        "from_plan": None,
     },
     environment={
         "agent_server_url": ("AGENT_SERVER_URL", "SWE_AGENT_URL"),
@@ -182,3 +185,16 @@ LOCAL = EngineRules(
         "wandb_run_name": "off",
     },
 )
+
+
+def miles_rules(
+    defaults: Mapping[str, object], derived: Mapping[str, Callable[[Mapping[str, object]], object]] | None = None
+) -> EngineRules:
+    """The rules of `--engine miles`: a launcher's own defaults over those that no launcher changes."""
+    return EngineRules(
+        name="miles",
+        defaults={**MILES_DEFAULTS, **defaults},
+        environment=MILES_ENVIRONMENT,
+        paths=MILES_PATHS,
+        derived={**MILES_DERIVED, **(derived or {})},
+    )

@@ -49,6 +49,7 @@ class Shape:
         return self.layers * sum(rank * (i + o) for i, o in self.linears)
 
 
+_POSITIONS = 8192  # of SmolLM2-135M-Instruct
 SMOLLM2_135M = Shape(30, 576, 1536, 9, 3, 64, 49152, tied=True)
 
 
@@ -73,6 +74,17 @@ def shape_of(hf_checkpoint: str | None) -> Shape | None:
             tied=bool(config.get("tie_word_embeddings", False)),
         )
     except (KeyError, TypeError, ValueError):
+        return None
+
+
+def longest_session(hf_checkpoint: str | None) -> int | None:
+    """Tokens that the model has positions for; None where it cannot be told without loading."""
+    if hf_checkpoint is None:
+        return _POSITIONS
+    try:
+        content = (Path(hf_checkpoint).expanduser() / "config.json").read_text(encoding="utf-8")
+        return int(cast(dict[str, Any], json.loads(content))["max_position_embeddings"])
+    except (OSError, KeyError, TypeError, ValueError):
         return None
 
 

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from launcher.checks.agent_server import NAME as AGENT_SERVER
-from launcher.checks.agent_server import ask_health, check_patience, check_room
+from launcher.checks.agent_server import ask_health, check_patience, check_room, trial_timeout
 from launcher.checks.checkpoints import CONFIG, local_folder
+from launcher.checks.daytona import NAME as DAYTONA
+from launcher.checks.daytona import check_daytona_key, check_daytona_lifetimes
 from launcher.checks.folders import check_disk, check_writable
 from launcher.checks.prompts import check_prompts
 from launcher.checks.wandb import check_wandb_key
 from launcher.local_memory import GIB, checkpoint_bytes
+from launcher.miles.recipe import SandboxLifetime
 from launcher.options import LocalOptions
 from launcher.preflight import Check, Finding, Status, failure, ok, run_checks, warning
+from launcher.rehearsal_checks import rehearsal_checks
+from launcher.resolve import Resolved
 from local_engine.config import LocalRunConfig
 
 _DUMPS_AND_TRIALS = GIB  # what a run leaves beside its checkpoints, generously
 
 
-def preflight(config: LocalRunConfig, options: LocalOptions, environment: Mapping[str, str]) -> list[Finding]:
-    """All checks that concern this run."""
+def preflight[T: LocalOptions](
+    config: LocalRunConfig,
+    resolved: Resolved[T],
+    environment: Mapping[str, str],
+    sandboxes: Callable[[float], SandboxLifetime] | None = None,
+) -> list[Finding]:
+    """All checks that concern this run; `sandboxes` are those of Daytona that this machine's replace."""
+    options, seen = resolved.options, {**environment, **config.extra_env}
     checkpoints = checkpoint_bytes(options)
     need = None if checkpoints is None else checkpoints + _DUMPS_AND_TRIALS
     checks = [
@@ -34,18 +45,32 @@ def preflight(config: LocalRunConfig, options: LocalOptions, environment: Mappin
         checks.append(
             Check("prompt data", lambda: check_prompts(rows, config.harbor_tasks_dir, config.rollout_batch_size))
         )
-    if config.agent_server_url is not None:
+    if resolved.rehearsal is not None:
+        checks += rehearsal_checks(resolved.rehearsal, config, options, seen)
+    elif config.agent_server_url is not None:
         url = config.agent_server_url
         trials = config.rollout_batch_size * config.n_samples_per_prompt
-        seen = {**environment, **config.extra_env}
         checks.append(Check(AGENT_SERVER, lambda: check_given_agent_server(url, config.agent_timeout, trials, seen)))
     else:
         checks.append(Check("sandbox", check_sandbox))
+    if sandboxes is not None:
+        checks.append(Check(DAYTONA, lambda: check_daytona(sandboxes, seen)))
     if config.device == "cuda":
         checks.append(Check("GPU", check_gpu))
     if config.wandb is not None:
         checks.append(Check("W&B", lambda: check_wandb_key(environment)))
     return run_checks(checks)
+
+
+def check_daytona(sandboxes: Callable[[float], SandboxLifetime], environment: Mapping[str, str]) -> list[Finding]:
+    """What a launch would ask of Daytona."""
+    seconds = trial_timeout(environment)
+    wanted = sandboxes(seconds)
+    stop, delete = (
+        int(text) if (text := environment.get(f"SANDBOX_AUTO_{what}_MINUTES", "")).isdigit() else minutes
+        for what, minutes in (("STOP", wanted.auto_stop), ("DELETE", wanted.auto_delete))
+    )
+    return [check_daytona_lifetimes(stop, delete, seconds), check_daytona_key(environment)]
 
 
 def check_model(hf_checkpoint: str | None) -> Finding:

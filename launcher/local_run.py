@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harbor_service.own_agents import OWN_AGENTS
+from launcher.addresses import own_address
 from launcher.agent_options import read_agent_options
 from launcher.cli import flag
 from launcher.engines import MILES_ENVIRONMENT
 from launcher.errors import OptionsError
 from launcher.extra_env import parse_extra_env
 from launcher.local_memory import memory_estimate
-from launcher.options import Local, LocalOptions, Lora
+from launcher.options import AsyncOptions, Local, LocalOptions, Lora
 from launcher.paths import absolute
 from launcher.plan import Plan, option_arguments
+from launcher.rehearsal import notes as rehearsal_notes
 from launcher.resolve import Resolved
+from launcher.rules import validate_addresses
 from launcher.save_folder import TRACKER, StartPoint, find_start_point
-from local_engine.config import Device, LocalRunConfig, WandbConfig
+from local_engine.config import Asynchrony, Device, LocalRunConfig, SessionAddress, WandbConfig
 from tasks.families import FAMILIES
 
 # Read by harbor and litellm when they are imported: no reports home, no price list from the network.
@@ -64,7 +67,7 @@ def build_config[T: LocalOptions](
         load_dir=start.load_dir,
         resume=start.load_dir is not None,
         prompt_data=absolute(files.prompt_data) if files.prompt_data else None,
-        harbor_tasks_dir=absolute(files.harbor_tasks_dir) if files.harbor_tasks_dir else None,
+        harbor_tasks_dir=_tasks_dir(resolved),
         families=_families(local),
         train_tasks_per_family=local.train_tasks_per_family,
         heldout_tasks_per_family=local.heldout_tasks_per_family,
@@ -105,6 +108,8 @@ def build_config[T: LocalOptions](
         max_turns=local.max_turns,
         mode=options.job.mode,
         max_consecutive_discards=options.job.max_consecutive_discards,
+        asynchrony=_asynchrony(options, local),
+        session_address=_session_address(resolved),
         wandb=_wandb(options, environment),
         extra_env=parse_extra_env(files.extra_env_vars),
     )
@@ -112,9 +117,21 @@ def build_config[T: LocalOptions](
 
 
 def build_plan[T: LocalOptions](
-    program: str, resolved: Resolved[T], config: LocalRunConfig, start: StartPoint, environment: Mapping[str, str]
+    program: str,
+    resolved: Resolved[T],
+    config: LocalRunConfig,
+    start: StartPoint,
+    environment: Mapping[str, str],
+    *,
+    daytona_replaced: bool = False,
 ) -> Plan:
     """Pure: what is printed, and kept as the launch file."""
+    notes = _notes(resolved, config, start, environment)
+    if daytona_replaced:
+        notes.append(
+            "Daytona's sandboxes are replaced by those of this machine; their lifetimes and the key are checked, and "
+            "Daytona is asked only where a key is set."
+        )
     return Plan(
         launcher=program,
         engine="local",
@@ -130,7 +147,8 @@ def build_plan[T: LocalOptions](
             "threads": config.threads or "all that this process may use",
             "trials_at_once": config.max_concurrent,
         },
-        ports={"session_server": 0} | ({} if config.agent_server_url else {"agent_server": 0}),
+        ports={"session_server": config.session_address.port}
+        | ({} if config.agent_server_url else {"agent_server": 0}),
         files={
             "save": str(config.save_dir),
             "load": str(config.load_dir or ""),
@@ -138,12 +156,16 @@ def build_plan[T: LocalOptions](
             "traces": str(config.traces_dir),
             "launch": str(config.save_dir / "launch" / f"{config.run_id}.json"),
             "prompt_data": str(config.prompt_data or "made from tasks/"),
-            "harbor_tasks": str(config.harbor_tasks_dir or "made from tasks/"),
+            "harbor_tasks": str(config.harbor_tasks_dir or _other_tasks(config)),
             "model": config.hf_checkpoint or _DEFAULT_MODEL,
         },
         memory=memory_estimate(resolved.options),
-        notes=tuple(_notes(resolved, config, start, environment)),
+        notes=tuple(notes),
     )
+
+
+def _other_tasks(config: LocalRunConfig) -> str:
+    return "made from tasks/" if config.agent_server_url is None else "the agent server's"
 
 
 def _local_groups(options: LocalOptions) -> tuple[Local, Lora]:
@@ -162,6 +184,20 @@ def _device(options: LocalOptions, local: Local) -> Device:
     if local.device not in ("auto", wanted):
         raise OptionsError(f"--num-gpus-per-node {gpus} and --device {local.device} contradict each other; give one")
     return wanted
+
+
+def _asynchrony(options: LocalOptions, local: Local) -> Asynchrony | None:
+    if not isinstance(options, AsyncOptions):
+        return None
+    if local.deterministic:
+        raise OptionsError(
+            "--deterministic with an asynchronous run: which weights a token is sampled with depends on how long "
+            "training took; leave it out, or use `python run.py --engine local`"
+        )
+    given = options.asynchrony
+    assert given.max_weight_staleness is not None, "a rule between options"
+    clip = given.tis_clip if given.use_tis else None
+    return Asynchrony(given.max_weight_staleness, given.pause_generation_mode, clip, given.tis_clip_low)
 
 
 def _validate_nodes(options: LocalOptions) -> None:
@@ -210,6 +246,23 @@ def _validate_data_comes_as_one[T: LocalOptions](resolved: Resolved[T]) -> None:
         raise OptionsError("--prompt-data without --harbor-tasks-dir; name the folder that holds its tasks")
 
 
+def _tasks_dir[T: LocalOptions](resolved: Resolved[T]) -> Path | None:
+    folder = resolved.options.files.harbor_tasks_dir
+    if folder is None:
+        return None
+    # A plan's folder is that of the machine with the agent server, which need not be this one.
+    return None if resolved.rehearsal is not None and not Path(folder).is_dir() else absolute(folder)
+
+
+def _session_address[T: LocalOptions](resolved: Resolved[T]) -> SessionAddress:
+    if resolved.rehearsal is None:
+        return SessionAddress()
+    machines, (first, _) = resolved.options.machines, resolved.rehearsal.plan.session_ports
+    validate_addresses(machines)
+    bind = machines.miles_host_ip or "0.0.0.0"
+    return SessionAddress(bind, first, machines.session_server_external_host or own_address(machines.miles_host_ip))
+
+
 def _origin[T: LocalOptions](resolved: Resolved[T], option: str) -> str:
     variable = resolved.from_environment.get(option)
     return f"{flag(option)} (from {variable} in the environment; unset it if not meant)" if variable else flag(option)
@@ -245,6 +298,8 @@ def _arguments(options: LocalOptions, config: LocalRunConfig) -> tuple[str, ...]
     without = {"lora_rank", "lora_alpha", "lora_dropout", "target_modules"} if local.full_finetune else set[str]()
     if config.prompt_data is not None:
         without |= MADE_TASKS
+    if config.asynchrony is not None and config.asynchrony.tis_clip is None:
+        without |= {"tis_clip", "tis_clip_low"}
     arguments = option_arguments(options, without)
     return arguments if options.files.save_dir else (*arguments, "--save-dir", str(config.save_dir))
 
@@ -284,10 +339,22 @@ def _notes[T: LocalOptions](
         notes.append(f"Goes on from {start.load_dir}: {start.sentence}.")
     if config.agent_server_url is None:
         notes.append("Starts its own agent server; each trial runs in a sandbox on this machine.")
-    notes.append("Port 0: a free port on loopback is taken at the start.")
+    if resolved.rehearsal is not None:
+        notes += rehearsal_notes(resolved.rehearsal)
+    else:
+        notes.append("Port 0: a free port on loopback is taken at the start.")
     steps = config.rollout_batch_size * config.n_samples_per_prompt // config.global_batch_size
     if steps > 1:
         notes.append(f"{steps} optimizer steps a rollout: from the second on, samples come from older weights.")
+    if config.asynchrony is not None:
+        notes.append(
+            f"Samples while it trains: a group is at most {config.asynchrony.max_weight_staleness} updates behind, and "
+            + (
+                f"each token weighs at most {config.asynchrony.tis_clip:g}, by trainer's over sampler's probability."
+                if config.asynchrony.tis_clip is not None
+                else "nothing corrects for that (--no-use-tis)."
+            )
+        )
     if config.mode == "debug_rollout_only":
         notes.append("debug_rollout_only: samples and scores, trains nothing.")
     return notes

@@ -107,6 +107,20 @@ class Lora:
 
 
 @dataclass(frozen=True)
+class Asynchrony:
+    """Samples from older weights than those that they train."""
+
+    max_weight_staleness: Annotated[int | None, "updates that a group's oldest turn may be behind; older are dropped"]
+    pause_generation_mode: Annotated[
+        Literal["in_place", "retract"],
+        "turns in progress while weights change: go on with their keys and values, or compute them anew",
+    ]
+    use_tis: Annotated[bool, "weight each token by trainer's over sampler's probability, truncated"]
+    tis_clip: Annotated[float, "largest such weight"]
+    tis_clip_low: Annotated[float, "smallest such weight"]
+
+
+@dataclass(frozen=True)
 class Local:
     """Of --engine local alone."""
 
@@ -134,6 +148,9 @@ class Local:
     max_turns: Annotated[int, "turns of one trial"]
     max_concurrent: Annotated[int, "trials at once"]
     agent_timeout: Annotated[float, "seconds that the agent of one trial may take"]
+    from_plan: Annotated[
+        str | None, "rehearse a saved plan of --engine miles: its data, agent server, addresses and limits"
+    ]
 
 
 @dataclass(frozen=True)
@@ -162,3 +179,10 @@ class LocalOptions(CommonOptions):
 
     lora: Lora | None
     local: Local | None
+
+
+@dataclass(frozen=True)
+class AsyncOptions(LocalOptions):
+    """Those of a launcher whose sampler goes on while training runs, on either engine."""
+
+    asynchrony: Asynchrony

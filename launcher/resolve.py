@@ -11,9 +11,13 @@ from launcher.engines import EngineRules
 from launcher.errors import OptionsError
 from launcher.options import CommonOptions
 from launcher.paths import absolute, model_location
+from launcher.rehearsal import Rehearsal
 from launcher.secrets import validate_no_credentials
 
 _DIGITS = 9
+# Without meaning for an engine that serves this machine only, but part of what a rehearsed plan proves.
+ADDRESSES = frozenset({"session_server_external_host", "miles_host_ip"})
+MERGED = frozenset({"extra_env_vars"})  # a rehearsal has joined what is given to the plan's already
 
 
 @dataclass(frozen=True)
@@ -23,22 +27,35 @@ class Resolved[T: CommonOptions]:
     options: T
     given: frozenset[str]
     from_environment: Mapping[str, str]
+    rehearsal: Rehearsal | None = None  # of the plan of another engine
 
 
 def resolve[T: CommonOptions](
-    options: type[T], given: Mapping[str, Any], engines: Mapping[str, EngineRules], environment: Mapping[str, str]
+    options: type[T],
+    given: Mapping[str, Any],
+    engines: Mapping[str, EngineRules],
+    environment: Mapping[str, str],
+    rehearsal: Rehearsal | None = None,
 ) -> Resolved[T]:
-    """Raises OptionsError for an option that the chosen engine refuses, by name, with reason and way out."""
-    engine = _engine(str(given.get("engine", next(iter(engines)))), engines)
+    """Raises OptionsError for an option that the chosen engine refuses, by name, with reason and way out.
+
+    What a rehearsed plan says is weaker than the command line and stronger than environment and defaults.
+    """
+    engine = engines[str(given.get("engine", next(iter(engines))))]
     values: dict[str, Any] = dict(engine.defaults)
+    planned: Mapping[str, Any] = {} if rehearsal is None else rehearsal.options
     types = {name: hint for _, group in groups_of(options) for name, hint, _ in fields_of(group)}
     from_environment: dict[str, str] = {}
     for option, variables in engine.environment.items():
         variable = next((name for name in variables if environment.get(name)), None)
-        if option in types and option not in given and variable is not None:
+        if option in types and option not in given and option not in planned and variable is not None:
             values[option] = _typed(types[option], variable, environment[variable])
             from_environment[option] = variable
+    values |= planned
     for option, value in given.items():
+        if option in planned and option in ADDRESSES | MERGED:
+            values[option] = planned[option] if option in MERGED else value
+            continue
         if option not in values and option not in engine.refused and option not in engine.derived:
             raise OptionsError(f"{flag(option)} is not an option of --engine {engine.name} here; leave it out")
         values[option] = _given(option, value, engine)
@@ -52,7 +69,8 @@ def resolve[T: CommonOptions](
     for option in engine.paths & values.keys():
         values[option] = _path(option, values[option])
     groups = {name: _build(group, values) for name, group in groups_of(options)}
-    return Resolved(options(**groups), frozenset(name for name in given if given[name] != ""), from_environment)
+    explicit = frozenset(name for name in given if given[name] != "")
+    return Resolved(options(**groups), explicit, from_environment, rehearsal)
 
 
 def _given(option: str, value: Any, engine: EngineRules) -> Any:
@@ -68,15 +86,6 @@ def _given(option: str, value: Any, engine: EngineRules) -> Any:
     if isinstance(value, str) and value.startswith("--"):
         raise OptionsError(f"{flag(option)} {value}: a value cannot begin with --, Miles would read it as a flag")
     return value
-
-
-def _engine(name: str, engines: Mapping[str, EngineRules]) -> EngineRules:
-    if name not in engines:
-        raise OptionsError(
-            f"--engine {name} is not in this launcher; `python run.py --engine {name}` rehearses the same data, agent "
-            "function, agent server and verifiers on this machine"
-        )
-    return engines[name]
 
 
 def _build(group: type, values: Mapping[str, Any]) -> Any:

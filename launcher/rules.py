@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 
 from launcher.addresses import is_address, is_host
 from launcher.cli import flag, groups_of
 from launcher.errors import OptionsError
-from launcher.options import Agent, CommonOptions, Job, Local, Lora, Machines, MilesInstall, Rollout, Tracking
+from launcher.options import (
+    Agent,
+    Asynchrony,
+    CommonOptions,
+    Job,
+    Local,
+    Lora,
+    Machines,
+    MilesInstall,
+    Rollout,
+    Tracking,
+)
 from launcher.secrets import validate_url, without_credentials
 
 _HIGHEST_PORT = 65535
@@ -15,8 +27,8 @@ _MOST = 10**9  # of anything that is counted here
 _MOST_GPUS = 1024  # of a node
 
 
-def validate(options: CommonOptions) -> None:
-    """Raises OptionsError with the numbers and the way out."""
+def validate(options: CommonOptions, given: Set[str] = frozenset()) -> None:
+    """Raises OptionsError with the numbers and the way out. `given`: options that are no defaults."""
     validate_one_way_to_stop_early(options.job)
     validate_sizes_are_positive(options)
     validate_group_has_an_advantage(options.rollout)
@@ -34,6 +46,9 @@ def validate(options: CommonOptions) -> None:
             _require(gpus is not None and 0 < gpus <= _MOST_GPUS, "num_gpus_per_node", gpus, f"1 to {_MOST_GPUS}")
             validate_addresses(options.machines)
             validate_ports(group, options.tracking)
+        if isinstance(group, Asynchrony):
+            validate_correction(group, given)
+            validate_staleness(group, options.job)
         if isinstance(group, Local):
             validate_local_numbers(group)
             validate_kl_has_a_reference(group)
@@ -111,6 +126,28 @@ def validate_adapter(lora: Lora) -> None:
     _require(0 <= lora.lora_dropout < 1, "lora_dropout", lora.lora_dropout, "from 0 to below 1")
     if not lora.target_modules:
         raise OptionsError("--target-modules names no module; name some, or all-linear")
+
+
+def validate_correction(asynchrony: Asynchrony, given: Set[str]) -> None:
+    low, high = asynchrony.tis_clip_low, asynchrony.tis_clip
+    unused = sorted(given & {"tis_clip", "tis_clip_low"})
+    if unused and not asynchrony.use_tis:
+        raise OptionsError(f"{flag(unused[0])} has no effect without --use-tis; add it, or leave this out")
+    _require(0 <= low <= 1, "tis_clip_low", low, "0 to 1, which is the weight of a sample of the trained weights")
+    wanted = "1 or more, which is the weight of a sample of the trained weights"
+    _require(high >= 1 and math.isfinite(high), "tis_clip", high, wanted)
+
+
+def validate_staleness(asynchrony: Asynchrony, job: Job) -> None:
+    most = asynchrony.max_weight_staleness
+    if job.engine == "local" and (most is None or most < 1):
+        raise OptionsError(
+            f"--max-weight-staleness {most} with --engine local: what is sampled while training runs is at least one "
+            "update old, so nothing could be trained on; pass 1 or more, or `python run.py --engine local`, which "
+            "samples and trains in turns"
+        )
+    if most is not None:
+        _require(0 <= most <= _MOST, "max_weight_staleness", most, "a number of updates, 0 or more")
 
 
 def validate_addresses(machines: Machines) -> None:

@@ -1,6 +1,7 @@
 """Turns of many sessions, arriving at different times, share the sampler's forward passes."""
 
 import asyncio
+import time
 from concurrent.futures import Executor
 
 from local_engine.sampler import Generation, Sampler
@@ -34,6 +35,7 @@ class Batcher:
         self._changed = asyncio.Event()
         self._futures: dict[int, asyncio.Future[Generation]] = {}
         self._task: asyncio.Task[None] | None = None
+        self.busy_seconds = 0.0  # of forward passes since the start
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._serve(), name="batcher")
@@ -128,7 +130,9 @@ class Batcher:
             self._sampler.cancel(generation)
         for session in closed:
             self._sampler.close(session)
+        began = time.monotonic()
         finished = self._sampler.step() if self._sampler.busy else []
+        self.busy_seconds += time.monotonic() - began
         return finished, self._sampler.busy
 
     def _fail(self, error: Exception) -> None:

@@ -25,6 +25,25 @@ class WandbConfig:
 
 
 @dataclass(frozen=True)
+class Asynchrony:
+    """Of a run that samples while it trains."""
+
+    max_weight_staleness: int  # updates between the oldest token of a group and the weights trained on it; 1 or more
+    pause_generation_mode: Literal["in_place", "retract"]  # turns in progress when the weights change
+    tis_clip: float | None  # largest importance weight of a token; None = no correction
+    tis_clip_low: float
+
+
+@dataclass(frozen=True)
+class SessionAddress:
+    """Of the session server: what it binds, and the host under which agents reach it."""
+
+    bind: str = "127.0.0.1"
+    port: int = 0  # 0 = a free one
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True)
 class LocalRunConfig:
     """Every field has a value: defaults are the launcher's business, so that a run is read from one place."""
 
@@ -92,6 +111,10 @@ class LocalRunConfig:
     mode: Mode
     max_consecutive_discards: int  # infrastructure discards in a row that end the run
 
+    # Order of sampling and training
+    asynchrony: Asynchrony | None = None  # None = in turns
+
     # Surroundings
+    session_address: SessionAddress = SessionAddress()
     wandb: WandbConfig | None = None
     extra_env: dict[str, str] = field(default_factory=dict[str, str])

@@ -85,12 +85,20 @@ class PromptStream:
 
     def take(self) -> Prompt:
         """The next prompt."""
-        position = self.position
-        if position.offset >= len(self._prompts):
-            position = replace(position, epoch=position.epoch + 1, offset=0)
+        position = self._inside(self.position)
+        self.position = replace(position, offset=position.offset + 1)
+        return self.at(position)
+
+    def at(self, position: DataPosition) -> Prompt:
+        """The prompt that `take` answers at that position; the stream stays where it is."""
+        position = self._inside(position)
         if self._shuffled != position.epoch:
             self._order = list(range(len(self._prompts)))
             random.Random(f"{position.order_seed}/{position.epoch}").shuffle(self._order)
             self._shuffled = position.epoch
-        self.position = replace(position, offset=position.offset + 1)
         return self._prompts[self._order[position.offset]]
+
+    def _inside(self, position: DataPosition) -> DataPosition:
+        if position.offset < len(self._prompts):
+            return position
+        return replace(position, epoch=position.epoch + 1, offset=0)

@@ -2,7 +2,7 @@
 
 Formulas: DeepSeekMath (arXiv 2402.03300, eq. 3: group-normalised advantage), PPO's clipped surrogate (arXiv
 1707.06347, eq. 7) with separate lower and upper bounds (DAPO, arXiv 2503.14476, eq. 10), and Schulman's k3 estimator of
-the KL divergence (`low_var_kl`).
+the KL divergence (`low_var_kl`). Samples of older weights: `local_engine.importance`.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -17,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from local_engine.importance import Truncation, importance_ratios, truncated
 from local_engine.policy import Policy, Trajectory
 
 STD_EPSILON = 1e-6  # below it a group's rewards are equal
+MEANS = ("loss", "kl", "clip_fraction", "entropy_proxy", "log_prob_gap", "importance_ratio", "truncated_fraction")
 TOKENS_PER_PASS = 6_000  # of all samples, shared prefixes counted each time; bounds the memory of one backward pass
 
 
@@ -35,6 +37,7 @@ class GrpoSettings:
     weight_decay: float
     max_grad_norm: float
     temperature: float
+    truncation: Truncation | None = None  # of the weights of samples from an older policy; None = all count 1
 
 
 @dataclass
@@ -59,6 +62,8 @@ class TrainMetrics:
     log_prob_gap: float = 0.0
     tokens: int = 0
     optimizer_steps: int = 0
+    importance_ratio: float | None = None  # before truncation; None without a correction
+    truncated_fraction: float | None = None
 
 
 def group_advantages(rewards: Sequence[float]) -> list[float] | None:
@@ -137,8 +142,9 @@ class GrpoTrainer:
         for part in batched(groups, per_step):
             self._update(part, metrics)
         if metrics.tokens:
-            for name in ("loss", "kl", "clip_fraction", "entropy_proxy", "log_prob_gap"):
-                setattr(metrics, name, getattr(metrics, name) / metrics.tokens)
+            for name in MEANS:
+                total = getattr(metrics, name)
+                setattr(metrics, name, None if total is None else total / metrics.tokens)
         metrics.grad_norm /= max(1, metrics.optimizer_steps)
         return metrics
 
@@ -186,11 +192,17 @@ class GrpoTrainer:
         per_token, clipped = clipped_objective(
             log_probs, old, advantages, self.settings.eps_clip, self.settings.eps_clip_high
         )
+        rollout = torch.tensor([p for s in samples for p in s.rollout_log_probs], device=device)
+        if self.settings.truncation is not None:
+            ratios = importance_ratios(old, rollout)
+            weight = truncated(ratios, self.settings.truncation)
+            per_token = per_token * weight
+            metrics.importance_ratio = (metrics.importance_ratio or 0.0) + float(ratios.sum())
+            metrics.truncated_fraction = (metrics.truncated_fraction or 0.0) + float((weight != ratios).sum())
         if reference is not None:
             kl = low_var_kl(log_probs, torch.cat(list(reference)))
             per_token = per_token + self.settings.kl_loss_coef * kl
             metrics.kl += float(kl.detach().sum())
-        rollout = torch.tensor([p for s in samples for p in s.rollout_log_probs], device=device)
         metrics.log_prob_gap += float((rollout - old).abs().sum())
         metrics.loss += float(per_token.detach().sum())
         metrics.clip_fraction += float(clipped.sum())

@@ -17,7 +17,7 @@ class MachineError(ValueError):
 
 @dataclass(frozen=True)
 class Machine:
-    """Threads apply to a CPU: trials share the cores with the sampler, while training nothing else runs."""
+    """Threads apply to a CPU: trials share the cores with the sampler; training has all, or what the sampler leaves."""
 
     device: torch.device
     dtype: torch.dtype
@@ -45,7 +45,9 @@ def choose_machine(config: LocalRunConfig) -> Machine:
         why = f"bfloat16 is {ratio:.1f} x as fast as float32 here"
     if config.dtype != "auto":
         dtype, why = getattr(torch, config.dtype), "as asked for"
-    return Machine(device, dtype, max(1, cores // 2), cores, why, _flops(dtype, device, cores))
+    sampling = max(1, cores // 2)
+    training = cores if config.asynchrony is None else max(1, cores - sampling)
+    return Machine(device, dtype, sampling, training, why, _flops(dtype, device, training))
 
 
 def _flops(dtype: torch.dtype, device: torch.device, threads: int) -> float:

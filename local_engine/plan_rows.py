@@ -22,7 +22,7 @@ def plan_rows(
 ) -> list[tuple[str, str]]:
     """(name, value) pairs: model, machine, data, size of a rollout, where files land."""
     trained = sum(p.numel() for p in policy.trainable.values())
-    kind = "all weights" if config.full_finetune else f"LoRA rank {config.lora_rank}"
+    kind = "all weights" if config.full_finetune else _adapter(config, policy)
     trials = config.rollout_batch_size * config.n_samples_per_prompt
     rollouts = f"{config.num_rollout}, checkpoint every {config.save_interval}"
     if state.done:
@@ -44,6 +44,11 @@ def plan_rows(
         ("dumps", str(shown_path(config.traces_dir))),
         ("time", f"about {duration(estimate_seconds(config, data, machine, policy, state))}; Ctrl-C saves and stops"),
     ]
+
+
+def _adapter(config: LocalRunConfig, policy: Policy) -> str:
+    lacking = f" (it has no {', '.join(policy.not_there)})" if policy.not_there else ""
+    return f"LoRA rank {config.lora_rank}, alpha {config.lora_alpha} on {', '.join(policy.adapted)}{lacking}"
 
 
 def estimate_seconds(config: LocalRunConfig, data: RunData, machine: Machine, policy: Policy, state: RunState) -> float:

@@ -6,23 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from disk.atomic_file import atomic_file
+from local_engine.picture import LIGHT, blank_figure, moving_mean, plain_axes, stretches, write_png
 
-# Okabe and Ito's palette, told apart with every common form of colour blindness; shape and line width differ too.
+_MOVING, _HELDOUT = LIGHT.curves[:2]
 _REWARD = "#56B4E9"
-_MOVING = "#0072B2"
-_HELDOUT = "#D55E00"
-_TEXT = "#333333"
-_PIXELS = (1200, 675)
-_DPI = 150
-
-
-def moving_mean(values: Sequence[float], window: int = 3) -> list[float]:
-    """Mean of each value and up to `window - 1` before it; as long as `values`."""
-    return [sum(part) / len(part) for end in range(1, len(values) + 1) if (part := values[max(0, end - window) : end])]
+_HEIGHT = 675
 
 
 def reward_png(
@@ -42,20 +33,14 @@ def reward_png(
     """
     if len(steps) != len(rewards):
         raise ValueError(f"{len(steps)} steps and {len(rewards)} rewards: one reward per step is needed")
-    # Here and without pyplot: drawing neither costs a run's start anything nor changes a backend someone else uses.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(_PIXELS[0] / _DPI, _PIXELS[1] / _DPI), dpi=_DPI, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = blank_figure(_HEIGHT)
     axes = figure.add_axes((0.085, 0.125, 0.885, 0.70))
-    figure.text(0.085, 0.925, title, fontsize=14, fontweight="bold", color=_TEXT)
-    figure.text(0.085, 0.868, subtitle, fontsize=9, color="#666666")
+    figure.text(0.085, 0.925, title, fontsize=14, fontweight="bold", color=LIGHT.text)
+    figure.text(0.085, 0.868, subtitle, fontsize=9, color=LIGHT.muted)
 
     # The reward of rollout n was measured after n updates, which is also how held-out points are counted.
     means = moving_mean(rewards, window)
-    for start, end in _stretches(steps):
+    for start, end in stretches(steps):
         label = "each rollout" if start == 0 else "_"
         axes.plot(steps[start:end], rewards[start:end], "o-", color=_REWARD, linewidth=1, markersize=3.2, label=label)
         label = f"mean of {window} rollouts (last: {means[-1]:.2f})" if start == 0 else "_"
@@ -95,26 +80,13 @@ def reward_png(
     high = max([1.0, *rewards])
     axes.set_xlim(first - margin, last + margin)
     axes.set_ylim(low - 0.02, high + (high - low) * 0.04)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-    axes.set_xlabel("rollouts trained", fontsize=10, color=_TEXT)
-    axes.set_ylabel("mean reward", fontsize=10, color=_TEXT)
-    axes.grid(axis="y", color="#E5E5E5", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=_TEXT, labelsize=9, length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color("#BBBBBB")
+    axes.set_xlabel("rollouts trained", fontsize=10, color=LIGHT.text)
+    axes.set_ylabel("mean reward", fontsize=10, color=LIGHT.text)
+    plain_axes(axes)
     if not steps and not heldout:
-        axes.text(0.5, 0.5, "no rollout yet", transform=axes.transAxes, ha="center", color="#666666")
+        axes.text(0.5, 0.5, "no rollout yet", transform=axes.transAxes, ha="center", color=LIGHT.muted)
     else:
-        axes.legend(loc="lower right", frameon=False, fontsize=9, labelcolor=_TEXT, handlelength=2.2)
+        axes.legend(loc="lower right", frameon=False, fontsize=9, labelcolor=LIGHT.text, handlelength=2.2)
 
     with atomic_file(path) as file:
-        figure.savefig(file, format="png", dpi=_DPI)
-
-
-def _stretches(steps: Sequence[int]) -> list[tuple[int, int]]:
-    """Index ranges [start, end) of consecutive steps."""
-    breaks = [index + 1 for index, (step, following) in enumerate(pairwise(steps)) if following != step + 1]
-    bounds = [0, *breaks, len(steps)]
-    return [(start, end) for start, end in pairwise(bounds) if end > start]
+        write_png(figure, file)

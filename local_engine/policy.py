@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from local_engine import prefix_tree
-from local_engine.pretrained import load_causal_lm
+from local_engine.pretrained import CheckpointNotUsable, load_causal_lm
 
 ALL_LINEAR = "all-linear"
 
@@ -60,6 +60,8 @@ class Policy:
         base_dtype = dtype if lora else torch.float32
         model = load_causal_lm(checkpoint, dtype=base_dtype, attention=prefix_tree.ATTENTION, device=device)
         self._plain = model
+        self.adapted: tuple[str, ...] = ()  # targets that get an adapter
+        self.not_there: tuple[str, ...] = ()  # targets that this model does not have
         self._lora = lora
         if lora is None:
             # A tied embedding trained with the head is a fifth of the work and unsteady.
@@ -68,6 +70,7 @@ class Policy:
         else:
             from peft import LoraConfig, get_peft_model
 
+            self.adapted, self.not_there = _adapted(model, lora.targets, checkpoint)
             targets: Any = ALL_LINEAR if lora.targets == (ALL_LINEAR,) else list(lora.targets)
             settings = LoraConfig(
                 r=lora.rank,
@@ -138,8 +141,8 @@ class Policy:
                 yield f"{str(name).removeprefix(prefix)}.weight", layer.get_base_layer().weight.float() + delta
 
     def save_adapter(self, folder: Path) -> None:
-        """What a checkpoint keeps of the model: PEFT's adapter files, or the whole model without LoRA."""
-        self.model.save_pretrained(str(folder))
+        """What a checkpoint keeps of the model: PEFT's files in `adapter`, as Miles has it, or the whole model."""
+        self.model.save_pretrained(str(folder if self._lora is None else folder / "adapter"))
 
     @torch.no_grad()
     def save_merged(self, folder: Path, tokenizer: Any) -> None:
@@ -169,3 +172,20 @@ class Policy:
                     f"{name} is {tuple(state[name].shape)} in the checkpoint, {tuple(parameter.shape)} here"
                 )
             parameter.copy_(state[name])
+
+
+def _adapted(model: Any, targets: tuple[str, ...], checkpoint: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Targets that the model has, and those that it lacks, by PEFT's rule: the last parts of a layer's name.
+
+    Raises CheckpointNotUsable when it has none of them.
+    """
+    linear = [str(name) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    if targets == (ALL_LINEAR,):
+        return targets, ()
+    there = tuple(t for t in targets if any(name == t or name.endswith(f".{t}") for name in linear))
+    if not there:
+        raise CheckpointNotUsable(
+            f"--target-modules {','.join(targets)}: the model in {checkpoint} has none of them; it has "
+            f"{', '.join(dict.fromkeys(name.rpartition('.')[2] for name in linear))}; name some, or all-linear"
+        )
+    return there, tuple(t for t in targets if t not in there)

@@ -18,7 +18,18 @@ from rich.table import Table
 from rich.text import Text
 
 from local_engine.step_row import StepRow
-from local_engine.step_table import HELDOUT_STYLE, LEGEND, REWARD_STYLE, StepTable, bar, duration, plain_line, sparkline
+from local_engine.step_table import (
+    ASYNC_LEGEND,
+    HELDOUT_STYLE,
+    LEGEND,
+    REWARD_STYLE,
+    StepTable,
+    absent_columns,
+    bar,
+    duration,
+    plain_line,
+    sparkline,
+)
 
 __all__ = ["RunProgress", "StepRow"]
 
@@ -103,11 +114,12 @@ class RunProgress:
         if not self._terminal:
             self._line(plain_line(row, self.num_rollout))
             return
-        with_kl = row.kl is not None
+        absent = absent_columns(row)
         if self._table is None:
-            self.console.print(Text(f"\n{LEGEND}\n", style="dim"))
-        if self._table is None or (with_kl and not self._table.with_kl):
-            self._table = StepTable(self.num_rollout, min(self.console.width, _MAX_WIDTH), with_kl)
+            legend = LEGEND if row.staleness is None else f"{LEGEND}\n{ASYNC_LEGEND}"
+            self.console.print(Text(f"\n{legend}\n", style="dim"))
+        if self._table is None or self._table.absent - absent:
+            self._table = StepTable(self.num_rollout, min(self.console.width, _MAX_WIDTH), absent)
             self._rows = 0
         if self._rows % _HEADER_EVERY == 0:
             self.console.print(self._table.header(), no_wrap=True, crop=True)

@@ -9,10 +9,12 @@ from typing import Any
 
 import generate
 import swe_agent_function
+from local_engine.checkpoint import DataPosition
 from local_engine.config import LocalRunConfig
 from local_engine.data import PromptStream
 from local_engine.engine import Engine
 from local_engine.session import Session
+from local_engine.staleness import Staleness
 from local_engine.training_data import Sample
 from miles_data.prompts import Prompt
 from trajectory.discards import ConsecutiveDiscards
@@ -36,6 +38,15 @@ class Counters:
         return Counters(self.group, self.sample)
 
 
+@dataclass(frozen=True)
+class StartedGroup:
+    """Index of a group, that of its first sample, and where its prompt is in the data."""
+
+    group: int
+    first: int
+    position: DataPosition
+
+
 @dataclass
 class RolloutResult:
     """Complete groups in the order of their slots, and what was lost on the way. Times in seconds."""
@@ -44,6 +55,7 @@ class RolloutResult:
     messages: dict[int, list[dict[str, Any]]] = field(default_factory=dict[int, list[dict[str, Any]]])
     discarded: Counter[str] = field(default_factory=Counter[str])
     seconds: float = 0.0
+    staleness: Staleness | None = None  # None where the weights stand still meanwhile
 
     @property
     def samples(self) -> list[Sample]:
@@ -79,14 +91,8 @@ class Collector:
             report(ended - lost, config.rollout_batch_size * size, lost)
 
         def start(slot: int) -> asyncio.Task[list[Sample]]:
-            # The prompt is drawn and the sessions are opened here, before anything can wait: in a fixed order.
-            prompt, group = prompts.take(), self.counters.group
-            self.counters.group += 1
-            first = self.counters.sample
-            self.counters.sample += size
-            opened = [self._open(rollout_id, first + k) for k in range(size)]
-            work = self._group(rollout_id, prompt, group, first, opened, result, one_ended)
-            return asyncio.create_task(work, name=f"group-{group}")
+            group = self.next_group(prompts)
+            return self.start_group(rollout_id, prompts.at(group.position), group, result, one_ended)
 
         running = {start(slot): slot for slot in range(config.rollout_batch_size)}
         try:
@@ -137,13 +143,37 @@ class Collector:
         result.seconds = time.monotonic() - started
         return result
 
-    def _open(self, rollout_id: int, index: int, kind: str = "train") -> Session:
-        name = f"{kind}-{rollout_id:07d}-{index:09d}"
+    def next_group(self, prompts: PromptStream) -> StartedGroup:
+        """Take a prompt, and the next indices for its group."""
+        position, counters = prompts.position, self.counters
+        prompts.take()
+        group = StartedGroup(counters.group, counters.sample, position)
+        counters.group += 1
+        counters.sample += self._config.n_samples_per_prompt
+        return group
+
+    def start_group(
+        self,
+        rollout_id: int | None,
+        prompt: Prompt,
+        group: StartedGroup,
+        result: RolloutResult,
+        one_ended: Callable[[], None],
+    ) -> asyncio.Task[list[Sample]]:
+        """The samples of one prompt; `rollout_id` None where it is not known yet which rollout they will be in."""
+        # The sessions are opened here, before anything can wait: in a fixed order.
+        opened = [self._open(rollout_id, group.first + k) for k in range(self._config.n_samples_per_prompt)]
+        work = self._group(rollout_id, prompt, group.group, group.first, opened, result, one_ended)
+        return asyncio.create_task(work, name=f"group-{group.group}")
+
+    def _open(self, rollout_id: int | None, index: int, kind: str = "train") -> Session:
+        place = "" if rollout_id is None else f"{rollout_id:07d}-"
+        name = f"{kind}-{place}{index:09d}"
         return self._engine.sessions.create(seed=f"{self._config.seed}/{name}", name=name)
 
     async def _group(
         self,
-        rollout_id: int,
+        rollout_id: int | None,
         prompt: Prompt,
         group: int,
         first: int,
@@ -160,7 +190,7 @@ class Collector:
 
     async def _trajectory(
         self,
-        rollout_id: int,
+        rollout_id: int | None,
         group: int,
         index: int,
         prompt: Prompt,

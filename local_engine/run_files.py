@@ -39,8 +39,10 @@ class RunFiles:
             }
             for s in result.samples
         ]
-        lost = {"discarded": dict(result.discarded)}
-        self._try(lambda: self._dumps.rollout(rollout_id, result.samples, lost))
+        metadata: dict[str, Any] = {"discarded": dict(result.discarded)}
+        if result.staleness is not None:
+            metadata["staleness"] = result.staleness.as_dict()
+        self._try(lambda: self._dumps.rollout(rollout_id, result.samples, metadata))
         self._try(lambda: self._dumps.trajectory(rollout_id, lines))
         if trained is not None:
             self._try(lambda: self._dumps.train(rollout_id, 0, trained))

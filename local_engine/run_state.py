@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,24 +11,34 @@ from local_engine.config import LocalRunConfig
 from local_engine.data import PromptStream, RunData
 from local_engine.engine import Engine
 from local_engine.rng import capture_rng, restore_rng
-from local_engine.rollout import Counters
+from local_engine.rollout import Counters, StartedGroup
 
 # A resumed run may change how long it runs, where it writes and what it shows, and nothing that alters a step.
 FREE_TO_CHANGE = {
     "run_id", "save_dir", "traces_dir", "load_dir", "resume", "num_rollout", "save_interval", "eval_interval",
     "eval_samples", "agent_server_url", "max_consecutive_discards", "wandb", "extra_env", "threads", "mode",
-    "heldout_tasks_per_family", "prompt_data", "harbor_tasks_dir",
+    "session_address", "heldout_tasks_per_family", "prompt_data", "harbor_tasks_dir",
 }  # fmt: skip
 
 
 @dataclass
 class RunState:
-    """`done` rollouts are finished; `metrics` has one dict for each."""
+    """`done` rollouts are finished; `metrics` has one dict for each; `pending` groups were started beyond them."""
 
     done: int = 0
     counters: Counters = field(default_factory=Counters)
     metrics: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     heldout: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    pending: list[StartedGroup] = field(default_factory=list[StartedGroup])
+
+
+@dataclass(frozen=True)
+class DataMark:
+    """Where the data stood after a step: what a resumed run takes next, and groups to start again before that."""
+
+    position: DataPosition
+    counters: Counters
+    pending: Sequence[StartedGroup] = ()
 
 
 def fingerprint(config: LocalRunConfig, data: RunData) -> dict[str, str]:
@@ -37,23 +48,22 @@ def fingerprint(config: LocalRunConfig, data: RunData) -> dict[str, str]:
     return options | {"prompts": hashlib.sha256(names.encode()).hexdigest()[:16]}
 
 
-def capture(
-    engine: Engine, position: DataPosition, counters: Counters, state: RunState, marks: dict[str, str]
-) -> TrainerState:
+def capture(engine: Engine, data: DataMark, state: RunState, marks: dict[str, str]) -> TrainerState:
     """Everything that the next rollout depends on."""
     trainer = engine.trainer.state()
     return TrainerState(
         weights=engine.policy.state(),
         optimizer=trainer["optimizer"],
         rng=capture_rng(),
-        data_position=position,
+        data_position=data.position,
         metrics=list(state.metrics),
         config_fingerprint=json.dumps(marks, sort_keys=True),
         extra={
             "done": state.done,
             "optimizer_steps": trainer["steps"],
-            "next_group": counters.group,
-            "next_sample": counters.sample,
+            "next_group": data.counters.group,
+            "next_sample": data.counters.sample,
+            "pending": [[p.group, p.first, p.position.epoch, p.position.offset] for p in data.pending],
             "heldout": [[place, success] for place, success in state.heldout],
         },
     )
@@ -70,6 +80,7 @@ def restore(config: LocalRunConfig, engine: Engine, data: RunData) -> tuple[RunS
     saved = load_latest(config.load_dir)
     assert found is not None
     _require_same(found.folder, json.loads(saved.config_fingerprint), fingerprint(config, data))
+    seed = saved.data_position.order_seed
     try:
         engine.policy.load_state(saved.weights)
         engine.trainer.load_state({"optimizer": saved.optimizer, "steps": saved.extra["optimizer_steps"]})
@@ -79,6 +90,10 @@ def restore(config: LocalRunConfig, engine: Engine, data: RunData) -> tuple[RunS
             counters=Counters(int(saved.extra["next_group"]), int(saved.extra["next_sample"])),
             metrics=list(saved.metrics),
             heldout=[(int(place), float(success)) for place, success in saved.extra["heldout"]],
+            pending=[
+                StartedGroup(int(group), int(first), DataPosition(int(epoch), int(offset), seed))
+                for group, first, epoch, offset in saved.extra.get("pending", ())
+            ],
         )
     except (ValueError, KeyError, RuntimeError) as error:
         raise CheckpointError(found.folder, f"it does not fit this run ({error})") from error
@@ -86,7 +101,9 @@ def restore(config: LocalRunConfig, engine: Engine, data: RunData) -> tuple[RunS
 
 
 def _require_same(folder: Any, saved: dict[str, str], now: dict[str, str]) -> None:
-    odd = [name for name in sorted(saved.keys() | now.keys()) if saved.get(name) != now.get(name)]
+    # A checkpoint made before an option existed was made without it.
+    saved = {name: saved.get(name, repr(None)) for name in saved.keys() | now.keys()}
+    odd = [name for name in sorted(saved) if saved[name] != now.get(name)]
     if odd:
         shown = "; ".join(f"{name} was {saved.get(name)}, is {now.get(name)}" for name in odd[:5])
         raise CheckpointError(folder, f"it was made with other options, which a resume must repeat: {shown}")

@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ BLOCK = 256  # vocabulary entries summed together before a token is looked up
 STOP_WINDOW = 256  # last tokens in which a stop text is looked for
 COLDEST = 1e-6  # temperature; logits divided by a smaller one can leave the range of float32
 SHORTEST_TRUNK = 16  # tokens; a shorter common prefix is not worth a shared copy
+
+PauseMode = Literal["in_place", "retract"]
+"""What a turn in progress does when the weights change: it goes on with the keys and values that it has, or all its
+tokens are computed again with the new weights. What it has sampled stays in both."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,10 @@ class SamplingParams:
 
 @dataclass
 class Generation:
-    """One turn of one session. `log_probs` are those of the distribution sampled from (temperature applied)."""
+    """One turn of one session. `log_probs` are those of the distribution sampled from (temperature applied).
+
+    `version` is that of the weights of its first token; later ones may come from newer weights.
+    """
 
     session: str
     tokens: list[int]
@@ -46,6 +53,11 @@ class Generation:
     finish_reason: str = ""  # "stop" or "length" when done
     version: int = 0
 
+    @property
+    def context(self) -> list[int]:
+        """What the next token depends on: the prompt and what was sampled so far."""
+        return self.tokens + self.ids
+
 
 @dataclass
 class _Slot:
@@ -53,6 +65,7 @@ class _Slot:
     trunk_used: int = 0
     session: str | None = None
     last_use: int = 0
+    outdated: bool = False  # made with older weights: of use to the turn that decodes in it, and to no other
 
     @property
     def own(self) -> int:
@@ -73,6 +86,7 @@ class Sampler:
         self._store = SlotStore(slots)
         self._slots = [_Slot() for _ in range(slots)]
         self._trunk: list[int] = []
+        self._trunk_outdated = False
         self._waiting: list[Generation] = []
         self._decoding: list[tuple[int, Generation]] = []
         self._clock = 0
@@ -86,7 +100,6 @@ class Sampler:
 
     def add(self, generation: Generation) -> None:
         """Queue a turn; an earlier turn of the same session must be finished."""
-        generation.version = self.version
         self._waiting.append(generation)
 
     def cancel(self, generation: Generation) -> None:
@@ -100,9 +113,15 @@ class Sampler:
             if slot.session == session:
                 slot.session = None
 
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Copy named weights into the sampling model and forget every key and value made with the old ones."""
-        if self.busy:
+    def load_weights(
+        self, weights: Iterable[tuple[str, Tensor]], version: int, running: PauseMode | None = None
+    ) -> None:
+        """Copy named weights into the sampling model and forget the keys and values made with the old ones.
+
+        `running` says what turns in progress do, between two of their tokens. Raises RuntimeError where there are some
+        and it is None.
+        """
+        if self.busy and running is None:
             raise RuntimeError("weights cannot change while turns are being sampled")
         own = dict(self._model.named_parameters())
         with torch.no_grad():
@@ -111,13 +130,27 @@ class Sampler:
         for layer in self._packed:
             layer.pack()
         self.version = version
+        if running == "in_place" and self._decoding:
+            self._keep_only_running()
+            return
+        self._waiting = [g for _, g in self._decoding] + self._waiting
+        self._decoding = []
         self._forget()
+
+    def _keep_only_running(self) -> None:
+        decoding = {index for index, _ in self._decoding}
+        for index, slot in enumerate(self._slots):
+            slot.outdated = index in decoding
+            if not slot.outdated:
+                slot.tokens, slot.trunk_used = [], 0
+        self._trunk_outdated = True
 
     def _forget(self) -> None:
         self._store.clear()
         self._trunk = []
+        self._trunk_outdated = False
         for slot in self._slots:
-            slot.tokens, slot.trunk_used = [], 0
+            slot.tokens, slot.trunk_used, slot.outdated = [], 0, False
 
     @torch.inference_mode()
     def step(self) -> list[Generation]:
@@ -126,13 +159,14 @@ class Sampler:
         rows = list(self._decoding)
         for index, generation in rows:
             self._slots[index].tokens.append(generation.ids[-1])
-        planted = self._plant_trunk() if not rows and not any(s.session for s in self._slots if s.tokens) else False
+        in_use = rows or any(s.session and not s.outdated for s in self._slots if s.tokens)
+        planted = not in_use and self._plant_trunk()
         admitted = self._admit()
         if not rows and not admitted:
             return []
         # A turn of which one token is missing, as for most of a group, is a decoding row like any other.
-        rows += [(index, g) for index, g, held in admitted if held == len(g.tokens) - 1]
-        longer = [(index, g, held) for index, g, held in admitted if held < len(g.tokens) - 1]
+        rows += [(index, g) for index, g, held in admitted if held == len(g.context) - 1]
+        longer = [(index, g, held) for index, g, held in admitted if held < len(g.context) - 1]
         batch, flat, positions, lasts = self._lay_out([index for index, _ in rows], longer, planted)
         self.tokens_computed += len(flat)
         logits = self._model(
@@ -156,7 +190,7 @@ class Sampler:
             flat += self._trunk
             positions += range(len(self._trunk))
         for index, generation, held in longer:
-            new, trunk = generation.tokens[held:], self._slots[index].trunk_used
+            new, trunk = generation.context[held:], self._slots[index].trunk_used
             segments.append(Segment(index, len(flat), len(new), own_before=held - trunk, trunk_used=trunk))
             flat += new
             positions += range(held, held + len(new))
@@ -174,10 +208,10 @@ class Sampler:
         """With nothing stored that is in use: what all waiting turns begin with becomes the new trunk."""
         if not self._waiting:
             return False
-        first = self._waiting[0].tokens
-        shared = min(_common(first, g.tokens) for g in self._waiting)
-        shared = min(shared, min(len(g.tokens) for g in self._waiting) - 1)
-        if self._trunk and _common(self._trunk, first) == len(self._trunk) >= shared // 2:
+        first = self._waiting[0].context
+        shared = min(_common(first, g.context) for g in self._waiting)
+        shared = min(shared, min(len(g.context) for g in self._waiting) - 1)
+        if self._trunk and not self._trunk_outdated and _common(self._trunk, first) == len(self._trunk) >= shared // 2:
             return False
         self._forget()
         if shared < SHORTEST_TRUNK:
@@ -194,11 +228,11 @@ class Sampler:
         admitted: list[tuple[int, Generation, int]] = []
         put_off: list[Generation] = []
         for generation in self._waiting:
-            tokens = generation.tokens
+            tokens = generation.context
             limit = len(tokens) - 1  # the last token is always computed: its logits are needed
-            trunk = min(_common(self._trunk, tokens), limit)
+            trunk = 0 if self._trunk_outdated else min(_common(self._trunk, tokens), limit)
             source, held = self._best_source(generation.session, tokens, trunk, limit)
-            companion = max((_common(g.tokens, tokens) for _, g, _ in admitted), default=0)
+            companion = max((_common(g.context, tokens) for _, g, _ in admitted), default=0)
             index = None
             if min(companion, limit) < held + SHORTEST_TRUNK // 2:
                 index = self._claim(generation.session, source)
@@ -209,7 +243,7 @@ class Sampler:
             if source is not None and source != index:
                 self._store.copy_own(source, index, held - trunk)
             slot.session, slot.last_use, slot.trunk_used = generation.session, self._clock, trunk
-            slot.tokens = list(tokens)
+            slot.tokens, slot.outdated = tokens, False
             admitted.append((index, generation, held))
         self._waiting = put_off
         return admitted
@@ -220,7 +254,7 @@ class Sampler:
         best, held = None, trunk
         for index, slot in enumerate(self._slots):
             admitted_now = slot.last_use == self._clock
-            if admitted_now or slot.trunk_used != trunk:
+            if admitted_now or slot.outdated or slot.trunk_used != trunk:
                 continue
             # The newest token of a slot that decodes gets its keys and values in this very step.
             stored = len(slot.tokens) - (index in decoding)
@@ -256,6 +290,8 @@ class Sampler:
         finished: list[Generation] = []
         self._decoding = []
         for (index, generation), token, log_prob in zip(rows, ids, log_probs, strict=True):
+            if not generation.ids:
+                generation.version = self.version
             generation.ids.append(token)
             generation.log_probs.append(log_prob)
             self._slots[index].last_use = self._clock

@@ -248,9 +248,12 @@ def _completion(session: Session, text: str, generation: Generation, model: str)
 class SessionServer:
     """The application on a port of its own in the running event loop."""
 
-    def __init__(self, app: FastAPI, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._socket = socket.create_server((host, port), backlog=1024)
-        self.host, self.port = self._socket.getsockname()[:2]
+    def __init__(self, app: FastAPI, bind: str = "127.0.0.1", port: int = 0, host: str = "127.0.0.1") -> None:
+        """Binds at once; raises OSError. `host` is where clients reach it."""
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        self._socket = socket.create_server((bind, port), family=family, backlog=1024)
+        self.host = f"[{host}]" if ":" in host else host
+        self.port: int = self._socket.getsockname()[1]
         self._server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=2, access_log=False)
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from local_engine.staleness import Staleness
+
 
 @dataclass(frozen=True)
 class StepRow:
@@ -20,14 +22,16 @@ class StepRow:
     groups_with_signal: int  # groups whose rewards are not all equal
     truncated: int  # trajectories that reached the length limit
     tokens: int  # tokens that the model wrote
-    tokens_per_second: float  # of the rollout's wall time
-    rollout_seconds: float
+    tokens_per_second: float  # of the rollout's wall time; asynchronous: of the step's
+    rollout_seconds: float  # asynchronous: that training waited for trajectories
     train_seconds: float
     other_seconds: float  # weight synchronisation, dumps, checkpoint, evaluation
     eta_seconds: float | None  # to the end of the last rollout
     kl: float | None = None  # None where no KL term is used
     clip_fraction: float | None = None  # share of tokens whose ratio left the clip range
     grad_norm: float | None = None  # before clipping
+    staleness: Staleness | None = None  # None in a synchronous run
+    overlap_seconds: float | None = None  # of training in which the sampler computed as well; asynchronous only
 
     @property
     def seconds(self) -> float:
@@ -51,5 +55,13 @@ class StepRow:
             "train/kl": self.kl,
             "train/clip_fraction": self.clip_fraction,
             "train/grad_norm": self.grad_norm,
+            "perf/overlap_seconds": self.overlap_seconds,
         }
+        if self.staleness is not None:
+            values |= {
+                "rollout/fully_async/avg_staleness": self.staleness.mean,
+                "rollout/fully_async/max_staleness": self.staleness.largest,
+                "rollout/fully_async/stale_groups_filtered": self.staleness.dropped_groups,
+                "weight_version/mixed_version_ratio": self.staleness.mixed,
+            }
         return {name: float(value) for name, value in values.items() if value is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +13,10 @@ from local_engine.step_row import StepRow
 LEGEND = (
     "reward: mean over trajectories. signal: groups whose rewards differ. lost: discarded trajectories.\n"
     "cut: at the length limit. trials, train, other: where the time went. left: to the end of the run."
+)
+ASYNC_LEGEND = (
+    "stale: updates that the weights of the sampler were behind, mean/largest. overlap: of train, sampling went on.\n"
+    "trials: how long training waited for them."
 )
 REWARD_STYLE = "cyan"
 HELDOUT_STYLE = "yellow"
@@ -74,6 +78,23 @@ def _discarded(row: StepRow) -> Text:
     return Text(str(row.discarded), style="bold magenta" if row.discarded else "dim")
 
 
+def _staleness(row: StepRow) -> Text:
+    age = row.staleness
+    return Text("·", style="dim") if age is None else Text(f"{age.mean:.1f}/{age.largest}")
+
+
+def _overlap(row: StepRow) -> Text:
+    share = overlap_share(row)
+    return Text("·", style="dim") if share is None else Text(f"{share:.0%}")
+
+
+def overlap_share(row: StepRow) -> float | None:
+    """Of the training's time, in which the sampler computed as well; None where nothing was trained, or in turns."""
+    if row.overlap_seconds is None or not row.train_seconds:
+        return None
+    return min(1.0, row.overlap_seconds / row.train_seconds)
+
+
 def _seconds(value: float) -> Text:
     return Text(duration(value))
 
@@ -94,17 +115,25 @@ def _columns(num_rollout: int) -> list[Column]:
         Column("train", 6, 5, lambda row: _seconds(row.train_seconds)),
         Column("other", 5, 10, lambda row: _seconds(row.other_seconds)),
         Column("grad", 5, 11, lambda row: _optional(row.grad_norm, 2)),
+        Column("stale", 5, 3, _staleness),
+        Column("overlap", 7, 7, _overlap),
         Column("kl", 6, 12, lambda row: _optional(row.kl, 4)),
         Column("left", 6, 1, lambda row: Text("·") if row.eta_seconds is None else _seconds(row.eta_seconds)),
     ]
 
 
-class StepTable:
-    """Rows of equal columns: those that fit into `width` characters, that of the KL term only where there is one."""
+def absent_columns(row: StepRow) -> frozenset[str]:
+    """Titles of what this kind of run does not measure."""
+    in_turns = ("stale", "overlap") if row.staleness is None else ()
+    return frozenset((*in_turns, *(("kl",) if row.kl is None else ())))
 
-    def __init__(self, num_rollout: int, width: int, with_kl: bool) -> None:
-        self.with_kl = with_kl
-        columns = [column for column in _columns(num_rollout) if with_kl or column.title != "kl"]
+
+class StepTable:
+    """Rows of equal columns: those that fit into `width` characters, and `absent` ones have nothing to show."""
+
+    def __init__(self, num_rollout: int, width: int, absent: Set[str]) -> None:
+        self.absent = absent
+        columns = [column for column in _columns(num_rollout) if column.title not in absent]
         while sum(column.width + 1 for column in columns) - 1 > width and max(column.rank for column in columns) > 0:
             columns.remove(max(columns, key=lambda column: column.rank))
         self.columns = columns
@@ -143,6 +172,12 @@ def plain_line(row: StepRow, num_rollout: int) -> str:
         f"train {row.train_seconds:.1f}s",
         f"other {row.other_seconds:.1f}s",
     ]
+    if row.staleness is not None:
+        parts.append(f"staleness {row.staleness.mean:.2f} max {row.staleness.largest}")
+        parts.append(f"stale-groups {row.staleness.dropped_groups}")
+    share = overlap_share(row)
+    if share is not None:
+        parts.append(f"overlap {share:.0%}")
     if row.kl is not None:
         parts.append(f"kl {row.kl:.4f}")
     if row.clip_fraction is not None:

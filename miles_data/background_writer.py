@@ -21,14 +21,14 @@ class BackgroundWriter:
 
     def __init__(self, file: BinaryIO) -> None:
         self._descriptor = file.fileno()
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         self._size = 0
-        self._blocks: Queue[list[bytes] | None] = Queue(maxsize=3)
+        self._blocks: Queue[list[bytes | memoryview] | None] = Queue(maxsize=3)
         self._error: OSError | None = None
         self._thread = Thread(target=self._run, name="background writer", daemon=True)
         self._thread.start()
 
-    def write(self, piece: bytes) -> None:
+    def write(self, piece: bytes | memoryview) -> None:
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size >= _BLOCK or len(self._pieces) == _PIECES:
@@ -68,7 +68,7 @@ class BackgroundWriter:
                 self._blocks.task_done()
 
 
-def _write_all(descriptor: int, pieces: list[bytes]) -> int:
+def _write_all(descriptor: int, pieces: list[bytes | memoryview]) -> int:
     size = sum(map(len, pieces))
     written = os.writev(descriptor, pieces)
     if written < size:

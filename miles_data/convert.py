@@ -8,14 +8,15 @@ from miles_data.findings import BadRow, BadRows, DataError, Finding, Findings
 from miles_data.json_lines import numbered_lines
 from miles_data.json_text import parse_line
 from miles_data.options import ConvertOptions, check_options
+from miles_data.outcomes import outcomes
 from miles_data.output_lines import OutputLines
 from miles_data.progress import with_progress
 from miles_data.prompt_lengths import PromptLengths
 from miles_data.prompts import Prompt, parse_prompt, read_prompts
-from miles_data.records import record_of
+from miles_data.records import Record
 from miles_data.rejected_rows import RejectedRows, rejected_path
 from miles_data.report import Report
-from miles_data.rows import Broken, JsonObject, Meter, Row, Skipped, Source
+from miles_data.rows import Broken, JsonObject, Meter, Skipped, Source
 from miles_data.rules import Rules
 from miles_data.sources import open_source
 from miles_data.task_folders import TaskFolders
@@ -120,35 +121,34 @@ class Conversion:
 
     def run(self) -> None:
         report = self._report
-        for item in with_progress(self._source.rows(), self._source.meter, "converting"):
-            report.read += 1
-            match item:
-                case Row():
-                    try:
-                        self._row(item)
-                    except BadRow as bad:
-                        self._reject(bad.at(item.place), item.text or item.fields)
-                    if report.written == self._limit:
-                        break
-                case Skipped():
-                    report.skip(item)
-                case Broken():
-                    self._reject(item.finding, item.text)
+        lengths_only = report.lengths.unit == "characters"
+        found = outcomes(self._source, self._rules, self._limit, lengths_only, self._lines.flush)
+        with closing(found):
+            for outcome in with_progress(found, self._source.meter, "converting"):
+                report.read += 1
+                match outcome:
+                    case Record():
+                        try:
+                            self._add(outcome)
+                        except BadRow as bad:
+                            row = outcome.row
+                            self._reject(bad.at(row.place), bytes(row.text) or row.fields or {})
+                        if report.written == self._limit:
+                            break
+                    case Skipped():
+                        report.skip(outcome)
+                    case Broken():
+                        self._reject(outcome.finding, outcome.text or outcome.fields)
         report.notes += self._source.notes
         if self._rules.id_key not in (None, "instance_id"):
             report.notes.append(f"instance_id is the field {self._rules.id_key}")
 
-    def _row(self, row: Row) -> None:
-        report = self._report
-        record = record_of(row, self._rules)
-        if record is None:
-            report.skipped["another split"] += 1
-            return
-        instance_id, prompt, line = record
+    def _add(self, record: Record) -> None:
+        report, instance_id = self._report, record.instance_id
         if self._tasks:
             self._tasks.check(instance_id)
         was_old = instance_id in self._lines and self._lines.offset(instance_id) < self._old_end
-        match self._lines.add(instance_id, line):
+        match self._lines.add(instance_id, *record.line):
             case "same":
                 report.skipped["duplicate"] += 1
                 return
@@ -165,7 +165,7 @@ class Conversion:
             case "added":
                 pass
         report.written += 1
-        report.lengths.add(prompt)
+        report.lengths.add(record.prompt)
 
     def _reject(self, finding: Finding, row: JsonObject | bytes) -> None:
         self._report.rejected.add(finding)

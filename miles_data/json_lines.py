@@ -8,7 +8,7 @@ from miles_data.input_file import BYTE_ORDER_MARK, InputFile, open_input
 from miles_data.json_text import one_line, parse_line
 from miles_data.rows import Broken, Item, PlainSource, Row, Skipped
 
-_BRACE = ord("{")
+OPENING_BRACE = ord("{")
 
 
 def numbered_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -26,13 +26,17 @@ class JsonLines(PlainSource):
     def rows(self) -> Iterator[Item]:
         with open_input(self.path, self.meter) as file:
             for number, line in numbered_lines(file):
-                place = f"line {number}"
-                if not line or line.isspace():
-                    yield Skipped(place, "blank line")
-                    continue
-                try:
-                    fields = parse_line(line)
-                    usual = line[0] == _BRACE and b"\r" not in line
-                    yield Row(place, fields, line if usual else one_line(line))
-                except BadRow as bad:
-                    yield Broken(bad.at(place), line)
+                yield item_of_line(line, f"line {number}")
+
+
+def item_of_line(line: bytes | memoryview, place: str) -> Item:
+    """A row, a broken one, or a blank line. A memoryview begins with a brace and has no carriage return."""
+    if isinstance(line, bytes) and (not line or line.isspace()):
+        return Skipped(place, "blank line")
+    try:
+        fields = parse_line(line)
+    except BadRow as bad:
+        return Broken(bad.at(place), bytes(line))
+    if isinstance(line, memoryview) or (line[0] == OPENING_BRACE and b"\r" not in line):
+        return Row(place, fields, line)
+    return Row(place, fields, one_line(line))

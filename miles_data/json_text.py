@@ -23,18 +23,19 @@ _NO_JSON_NUMBER = "not a JSON number"
 _NULL_OR_NOTHING = "use null or leave the field out"
 
 
-def parse_line(line: bytes) -> JsonObject:
+def parse_line(line: bytes | memoryview) -> JsonObject:
     """The object of one line, as orjson sees it. Raises BadRow for all else: broken text or JSON, NaN, an array."""
     try:
         value: object = orjson.loads(line)
     except orjson.JSONDecodeError:
-        value = _parse_exactly(line)  # says what is wrong
+        value = _parse_exactly(bytes(line))  # says what is wrong
         dump(value)  # and this where Python reads what cannot be written: half of a surrogate pair
     if not isinstance(value, dict):
         raise BadRow("not an object", f"there is {type(value).__name__} where an object is expected")
     fields = cast(JsonObject, value)
     for item in fields.values():
-        if isinstance(item, dict) or (isinstance(item, list) and _is_more_than_text(cast(list[object], item))):
+        kind = cast(type[object], type(item))
+        if kind is dict or (kind is list and _is_more_than_text(cast(list[object], item))):
             _encode(cast(object, item), 0)  # what cannot be written again is too deep for other readers as well
     return fields
 

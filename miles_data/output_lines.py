@@ -47,8 +47,15 @@ class OutputLines:
         """Where the line of an instance_id starts, in bytes."""
         return self._offsets[instance_id]
 
-    def add(self, instance_id: str, line: bytes) -> Added:
-        """Write a line, unless its instance_id is there. Raises BadRow where that is refused, and OSError."""
+    def flush(self) -> None:
+        """Wait until no line that was added is needed any more: its memory may be used again."""
+        self._writer.flush()
+
+    def add(self, instance_id: str, *line: bytes | memoryview) -> Added:
+        """Write a line, given in pieces, unless its instance_id is there.
+
+        Raises BadRow where that is refused, and OSError.
+        """
         if instance_id not in self._offsets:
             self._append(instance_id, line)
             return "added"
@@ -56,10 +63,11 @@ class OutputLines:
         self._writer.flush()
         self._reader.seek(offset)
         old = self._reader.readline()
-        if same_content(old, line):
+        new = b"".join(line)
+        if same_content(old, new):
             return "same"
         if self._policy == "error":
-            what = f"{instance_id!r} came before with another content ({_difference(old, line)})"
+            what = f"{instance_id!r} came before with another content ({_difference(old, new)})"
             raise BadRow("duplicate instance_id", f"{what}; --on-duplicate first or last keeps one")
         if self._policy == "first":
             return "kept first"
@@ -68,10 +76,11 @@ class OutputLines:
         self._append(instance_id, line)
         return "replaced"
 
-    def _append(self, instance_id: str, line: bytes) -> None:
-        self._writer.write(line)
+    def _append(self, instance_id: str, line: tuple[bytes | memoryview, ...]) -> None:
         self._offsets[instance_id] = self.end
-        self.end += len(line)
+        for piece in line:
+            self._writer.write(piece)
+            self.end += len(piece)
 
     def finish(self) -> None:
         """Write what waits, and close the gaps of replaced lines, within the file itself."""

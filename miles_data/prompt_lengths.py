@@ -29,8 +29,12 @@ class PromptLengths:
         self._counts: Counter[int] = Counter()
         self._waiting: list[str] = []
 
-    def add(self, prompt: str | list[JsonObject]) -> None:
-        self._count(prompt, 1)
+    def add(self, prompt: str | list[JsonObject] | int) -> None:
+        """A number is the length of a prompt that was measured elsewhere."""
+        if isinstance(prompt, int):
+            self._counts[prompt] += 1
+        else:
+            self._count(prompt, 1)
 
     def remove(self, prompt: str | list[JsonObject]) -> None:
         """Take back a prompt that was added."""
@@ -40,8 +44,7 @@ class PromptLengths:
 
     def _count(self, prompt: str | list[JsonObject], sign: int) -> None:
         if self._tokenizer is None:
-            length = len(prompt) if isinstance(prompt, str) else sum(_characters(message) for message in prompt)
-            self._counts[length] += sign
+            self._counts[characters(prompt)] += sign
         elif isinstance(prompt, str):
             # One call for many is several times faster.
             self._waiting.append(prompt)
@@ -72,6 +75,11 @@ class PromptLengths:
         """How many are longer than `limit`."""
         self._flush()
         return sum(count for length, count in self._counts.items() if length > limit)
+
+
+def characters(prompt: str | list[JsonObject]) -> int:
+    """Of messages, those of their contents."""
+    return len(prompt) if isinstance(prompt, str) else sum(_characters(message) for message in prompt)
 
 
 def _characters(message: JsonObject) -> int:

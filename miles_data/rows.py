@@ -1,5 +1,6 @@
 """What a source yields, in the order of the source: rows, broken rows, and what it leaves out on purpose."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
@@ -20,15 +21,35 @@ class Row:
 
     place: str
     fields: JsonObject
-    text: bytes = b""
+    text: bytes | memoryview = b""
+
+
+@dataclass(slots=True)
+class RowAt:
+    """A row of an open file whose text is read again when somebody asks for it."""
+
+    number: int
+    descriptor: int
+    start: int
+    size: int
+    fields: JsonObject | None = None
+
+    @property
+    def place(self) -> str:
+        return f"line {self.number}"
+
+    @property
+    def text(self) -> bytes:
+        return os.pread(self.descriptor, self.size, self.start)
 
 
 @dataclass(slots=True)
 class Broken:
-    """A row that could not even be read. `text` is what stood there, empty where a source has no text."""
+    """A row that breaks a rule. `text` is what stood there; where a source has none, `fields` may be known."""
 
     finding: Finding
     text: bytes = b""
+    fields: JsonObject = field(default_factory=dict[str, Any])
 
 
 @dataclass(slots=True)

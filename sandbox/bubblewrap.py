@@ -132,7 +132,14 @@ def holder_argv(script: str, arguments: list[str]) -> list[str]:
 
 
 def bwrap_argv(
-    bwrap: Path, *, files: Path, control: Path, limits: Limits, read_only: list[str], command: list[str]
+    bwrap: Path,
+    *,
+    files: Path,
+    terminals: Path,
+    control: Path,
+    limits: Limits,
+    read_only: list[str],
+    command: list[str],
 ) -> list[str]:
     """The sandbox of one phase: `files` is the trial's tmpfs with `root` and `etc`; own process, network,
     IPC and host name; no capability left; run by the holder."""
@@ -148,7 +155,8 @@ def bwrap_argv(
         argv += ["--ro-bind", path, path]
     argv += ["--ro-bind", str(control), CONTROL_DIR]
     # The tmpfs that bwrap makes for /dev has no size limit, so it must not stay writable.
-    argv += ["--proc", "/proc", "--dev", "/dev", "--size", str(limits.shm_mb << 20), "--tmpfs", "/dev/shm"]
+    argv += ["--proc", "/proc", "--dev", "/dev", "--dev-bind", str(terminals), "/dev/pts"]
+    argv += ["--size", str(limits.shm_mb << 20), "--tmpfs", "/dev/shm"]
     # Writable, /proc would let a process tell the kernel to end others first when memory is short.
     argv += [
         "--remount-ro",

@@ -121,6 +121,7 @@ class Cell:
             log = Path(f"{base}.log")
             text = log.read_text(errors="replace")[-500:].strip() if log.exists() else ""
             raise CellFailed(f"bubblewrap did not start the sandbox: {text or 'no message'}")
+        self._holder.tune_network(self.name)
 
     async def run(self, command: str, cwd: str, env: Mapping[str, str], timeout: float | None) -> Finished:
         """Run one bash command line to its end.

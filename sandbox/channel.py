@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 
 _CHUNK = 1 << 16
+# A process that writes byte by byte wakes us a hundred thousand times a second; bulk comes in fewer and larger parts.
+_WAKES, _WITHIN_S, _PAUSE_S = 100, 0.1, 0.02
 
 
 class Channel:
@@ -17,11 +19,28 @@ class Channel:
         self._on_data = on_data
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(fd, self._read)
+        self._wakes = 0
+        self._since = self._loop.time()
+        self._loop.add_reader(fd, self._wake)
 
     @property
     def closed(self) -> bool:
         return self._fd < 0
+
+    def _wake(self) -> None:
+        self._read()
+        self._wakes += 1
+        if self._wakes < _WAKES or self._fd < 0:
+            return
+        now = self._loop.time()
+        if now - self._since < _WITHIN_S:
+            self._loop.remove_reader(self._fd)
+            self._loop.call_later(_PAUSE_S, self._resume)
+        self._wakes, self._since = 0, now
+
+    def _resume(self) -> None:
+        if self._fd >= 0:
+            self._loop.add_reader(self._fd, self._wake)
 
     def _read(self) -> bool:
         """Read one chunk; False when nothing is there."""

@@ -30,6 +30,8 @@ BASE_ENV = {
 _THREAD_FROM_BYTES = 4 << 20
 _SPARE_BYTES = 1 << 20
 _SPARE_INODES = 64
+_REWARDS = ("reward.txt", "reward.json")
+_REWARD_BYTES = 1 << 20
 _ROOT_NAMES = (None, "root", 0, "0")
 
 
@@ -194,12 +196,17 @@ class LocalEnvironment(BaseEnvironment):
         self._sandbox.files.get_file(self._path(source_path), Path(target_path), budget)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        """Copy folders and regular files; links and special files are left out, with one warning.
+        """Copy folders and regular files; links, special files and rewards over 1 MiB are left out, with one warning.
 
         Raises: FileNotFoundError, OSError.
         """
         budget = self._sandbox.limits.download_mb << 20
         left_out = self._sandbox.files.get_tree(self._path(source_dir), Path(target_dir), budget)
+        for path in (Path(target_dir) / name for name in _REWARDS):
+            # A program that the tests run can write one that takes minutes to read, in which all trials stand still.
+            if path.is_file() and path.stat().st_size > _REWARD_BYTES:
+                path.unlink()
+                left_out.append(path.name)
         if left_out:
             self.logger.warning("not downloaded (no regular files, or larger than the limit): %s", left_out)
 

@@ -27,16 +27,24 @@ from sandbox.trial_dir import TrialDir
 START_TIMEOUT_S = 20.0
 _GONE_TIMEOUT_S = 10.0
 
-# $1 mount point, $2 bytes, $3 inodes, $4 control folder; the rest: the bwrap command, whose child's process id in this
-# namespace comes by descriptor 5 and whose system call filter goes by descriptor 6. No further user namespace may be
-# made: within one, a process could mount a tmpfs without a size. A process in the trial is the first that the kernel
-# ends when memory is short.
+# $1 mount point, $2 bytes, $3 inodes, $4 control folder, $5 mount point of the terminals, $6 how many; the rest: the
+# bwrap command, whose child's process id in this namespace comes by descriptor 5 and whose system call filter goes by
+# descriptor 6. No further user namespace may be made: within one, a process could mount a tmpfs without a size. A
+# process in the trial is the first that the kernel ends when memory is short. Terminals are counted for the whole
+# machine, and so is the memory of TCP, which grows with what waits to be read.
 SCRIPT = r"""
-root=$1 bytes=$2 inodes=$3 control=$4
-shift 4
+root=$1 bytes=$2 inodes=$3 control=$4 pts=$5 terminals=$6
+shift 6
 mount -n -i -t tmpfs -o "size=$bytes,nr_inodes=$inodes,mode=0755" tmpfs "$root" || exit 71
+mount -n -i -t devpts -o "newinstance,ptmxmode=0666,mode=0620,max=$terminals" devpts "$pts" || exit 74
 echo 0 >/proc/sys/user/max_user_namespaces || exit 72
 echo 1000 >/proc/self/oom_score_adj || exit 73
+child_of() {
+    child=
+    while read -r key value; do
+        case $key in '"child-pid":') child=${value%%[!0-9]*} ;; esac
+    done <"$control/$1.info"
+}
 echo ready
 while read -r verb n; do
     case $verb in
@@ -45,11 +53,15 @@ while read -r verb n; do
             6<"$control/seccomp" &
         bwrap=$!
         ;;
+    tune)
+        child_of "$n"
+        nsenter --net="/proc/$child/ns/net" tee /proc/sys/net/ipv4/tcp_rmem /proc/sys/net/ipv4/tcp_wmem \
+            >/dev/null 2>>"$control/$n.log" <<END
+4096 16384 131072
+END
+        ;;
     stop)
-        child=
-        while read -r key value; do
-            case $key in '"child-pid":') child=${value%%[!0-9]*} ;; esac
-        done <"$control/$n.info"
+        child_of "$n"
         kill -KILL "${child:-$bwrap}" 2>/dev/null
         wait "$bwrap"
         echo "stopped $n"
@@ -92,7 +104,9 @@ class Holder:
             HolderFailed: with what the programs said.
         """
         size = str(self._limits.disk_mb << 20)
-        arguments = [str(self._trial.root), size, str(self._limits.inodes), str(self._trial.control), *self._bwrap]
+        trial, limits = self._trial, self._limits
+        arguments = [str(trial.root), size, str(limits.inodes), str(trial.control)]
+        arguments += [str(trial.terminals), str(limits.terminals), *self._bwrap]
         # No await between the process and what ends it: a cancellation cannot come in between.
         with open(self._trial.control / "holder.log", "wb") as log, narrowed(self._limits.cpus):
             self._process = subprocess.Popen(
@@ -124,6 +138,10 @@ class Holder:
     def start_sandbox(self, name: str) -> None:
         """Start bwrap with the pipes `<name>.in` and `<name>.status` of the control folder; does not wait for it."""
         self._tell(f"start {name}")
+
+    def tune_network(self, name: str) -> None:
+        """Give the connections of a sandbox that has started small buffers; does not wait for it."""
+        self._tell(f"tune {name}")
 
     async def stop_sandbox(self, name: str) -> None:
         """Kill everything in a sandbox that was started; returns when its last process is gone."""

@@ -21,6 +21,8 @@ class Limits:
     shm_mb: int = 16  # MiB of /dev/shm
     total_memory_mb: int = 4096  # MiB that all processes hold together, files not counted; more ends the trial
     cpus: int = 2  # processors busy at one time
+    sockets: int = 1024  # open at one time; more ends the trial
+    terminals: int = 32  # pseudo terminals at one time
 
     # per process
     memory_mb: int = 2048  # MiB of private writable memory (RLIMIT_DATA); the address space may be four times as large

@@ -32,7 +32,7 @@ def preflight(base_dir: Path | str | None = None) -> None:
     """
     if sys.platform != "linux":
         raise SandboxUnavailable(f"the local sandbox needs Linux, this is {sys.platform}; use another environment")
-    programs = ["unshare", "mount", *(["chroot"] if os.geteuid() == 0 else [])]
+    programs = ["unshare", "nsenter", "mount", "tee", *(["chroot"] if os.geteuid() == 0 else [])]
     missing = [name for name in programs if shutil.which(name, path=CLEAN_ENV["PATH"]) is None]
     if missing:
         raise SandboxUnavailable(f"programs {missing} are missing; install the packages util-linux and coreutils")

@@ -76,11 +76,14 @@ _FORBIDDEN: Final = {
     # round a limit of ours: which processors, memory that no process maps
     "sched_setaffinity": (203, 122),
     "msgget": (68, 186),
+    "semget": (64, 190),
+    "vmsplice": (278, 75),
 }
 """Numbers on x86_64 and aarch64; these answer EPERM."""
 
 _ABSENT: Final = {
     "clone3": (435, 435),  # its flags lie in memory, out of a filter's sight; libraries then use clone
+    "io_setup": (206, 0),  # of its contexts the whole machine has only so many
     "io_uring_setup": (425, 425),  # would run calls that no filter sees
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -89,13 +92,15 @@ _ABSENT: Final = {
 }
 """These answer ENOSYS: programs know older kernels and take another way."""
 
-_CLONE, _IOCTL, _SOCKET, _SHMGET = (56, 220), (16, 29), (41, 198), (29, 194)
+_CLONE, _IOCTL, _SOCKET, _SHMGET, _SETSOCKOPT = (56, 220), (16, 29), (41, 198), (29, 194), (54, 208)
 
 # CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _NAMESPACE_FLAGS: Final = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 _TERMINAL_INPUT: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing on a terminal in somebody else's name
 # Not AF_VSOCK above all: it has no namespace and leads from a virtual machine to the machine that runs it.
 _FAMILIES: Final = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
+# SO_SNDBUF, SO_RCVBUF and their FORCE forms: what waits in sockets is memory that no process maps.
+_BUFFER_SIZES: Final = (7, 8, 32, 33)
 _SEGMENT_BYTES: Final = 65_536  # of System V shared memory, 4096 segments of which are outside every limit
 
 _KILL_PROCESS, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
@@ -163,6 +168,15 @@ def seccomp_filter(machine: str = platform.machine()) -> bytes:
     size.load(_argument(1))
     size.when(_AT_LEAST, _SEGMENT_BYTES + 1, _ERRNO | errno.ENOMEM)
     program.branch(_SHMGET[kind.column], size)
+
+    option = _Program()
+    option.load(_argument(1))
+    option.unless(_EQUAL, socket.SOL_SOCKET, _ALLOW)
+    option.load(_argument(2))
+    for number in _BUFFER_SIZES:
+        # As if it had been done: programs ask for large buffers and live with small ones.
+        option.when(_EQUAL, number, _ERRNO)
+    program.branch(_SETSOCKOPT[kind.column], option)
 
     program.answer(_ALLOW)
     return bytes(program.code)

@@ -22,7 +22,7 @@ from sandbox.cell import Cell, CellFailed, Finished, loop_command
 from sandbox.cgroup import TrialGroup, trial_group
 from sandbox.holder import Holder, HolderFailed
 from sandbox.limits import Limits, SandboxLimitExceeded
-from sandbox.memory import TrialMemory
+from sandbox.memory import TrialMemory, look
 from sandbox.rootfs import RootFs, discard
 from sandbox.seccomp import seccomp_filter
 from sandbox.trial_dir import TrialDir, default_base_dir, prepare_base_dir
@@ -92,6 +92,7 @@ class Sandbox:
             argv = bwrap_argv(
                 bwrap,
                 files=trial.root,
+                terminals=trial.terminals,
                 control=trial.control,
                 limits=self.limits,
                 read_only=self._read_only,
@@ -189,20 +190,16 @@ class Sandbox:
                 self._trial.remove()
 
     async def _watch(self, memory: TrialMemory) -> None:
-        """End all processes of the trial once they hold more memory than all of them together may."""
+        """End all processes of the trial once they hold more than all of them together may."""
         limit = self.limits.total_memory_mb << 20
-        mapped = 0
+        most = 0
         while True:
             # As long as the limit cannot be reached there is nothing to see.
-            safe = (limit - mapped) / (_FILL_RATE * self.limits.cpus)
+            safe = (limit - most) / (_FILL_RATE * self.limits.cpus)
             await asyncio.sleep(min(max(safe, _SHORTEST_LOOK_S), _LONGEST_LOOK_S))
             self._look_at_group()
-            mapped = memory.mapped()
-            if mapped > limit and (used := await asyncio.to_thread(memory.exceeds, limit)):
-                self._exceeded = (
-                    f"the sandbox's processes held {used >> 20} MiB of memory together and were ended; "
-                    f"the limit total_memory_mb is {self.limits.total_memory_mb}"
-                )
+            if not self._exceeded:
+                most, self._exceeded = await asyncio.to_thread(look, memory, self.limits)
             if self._exceeded:
                 try:
                     await self._end_cell()

@@ -63,8 +63,9 @@ def process_start(pid: int) -> int | None:
 @dataclass(frozen=True)
 class TrialDir:
     """
-    root:    where the trial's tmpfs is mounted, in the trial's own mount namespace only (always empty here)
-    control: pipes and scripts between server and sandbox
+    root:      where the trial's tmpfs is mounted, in the trial's own mount namespace only (always empty here)
+    terminals: likewise its pseudo terminals
+    control:   pipes and scripts between server and sandbox
     """
 
     path: Path
@@ -73,6 +74,10 @@ class TrialDir:
     @property
     def root(self) -> Path:
         return self.path / "root"
+
+    @property
+    def terminals(self) -> Path:
+        return self.path / "terminals"
 
     @property
     def control(self) -> Path:
@@ -91,10 +96,9 @@ class TrialDir:
             trial = cls(Path(tempfile.mkdtemp(prefix="trial-", dir=base_dir)), Identity(None))
         try:
             trial.write_owner(None)
-            trial.root.mkdir()
-            trial.control.mkdir()
-            trial.identity.own(trial.root)
-            trial.identity.own(trial.control)
+            for folder in (trial.root, trial.terminals, trial.control):
+                folder.mkdir()
+                trial.identity.own(folder)
             trial.identity.own(trial.path)
         except BaseException:
             trial.remove()

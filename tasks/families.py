@@ -26,11 +26,14 @@ Each is a state of the files that doing nothing does not give, below the reward 
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from tasks.collection import Collection
+from tasks.instance import Instance, validate_place
 from tasks.verifier import (
     Condition,
     Extends,
+    FileState,
     Holds,
     IsFile,
     IsFolder,
@@ -39,38 +42,11 @@ from tasks.verifier import (
     OwnerMayExecute,
     Separate,
 )
-from tasks.words import SPLITS, VOCABULARIES, Split
+from tasks.words import VOCABULARIES, Split
 
 EASY = ("mkdir", "rename", "copy", "move", "delete", "chmod")
 HARD = ("mkdirs", "write", "append", "delext", "count", "sort", "head", "grep", "replace", "concat")
 FAMILIES = EASY + HARD
-
-
-class UnknownFamily(ValueError):
-    """A family or split that does not exist; the message lists those that do."""
-
-
-@dataclass(frozen=True)
-class Instance:
-    """One task. Paths are relative to /app; `files` maps a path to its text, `solution` is one line of bash."""
-
-    family: str
-    split: Split
-    seed: int
-    instruction: str
-    solution: str
-    done: tuple[Condition, ...]
-    files: Mapping[str, str] = field(default_factory=dict[str, str])
-    folders: tuple[str, ...] = ()
-    partial: tuple[Level, ...] = ()
-
-    @property
-    def instance_id(self) -> str:
-        return f"{self.family}-{self.split}-{self.seed:06d}"
-
-    def levels(self, partial_credit: bool) -> tuple[Level, ...]:
-        """The verifier's levels, best first; without partial credit the full reward alone."""
-        return (Level(1.0, self.done), *(self.partial if partial_credit else ()))
 
 
 @dataclass(frozen=True)
@@ -109,9 +85,8 @@ class _Draw:
         folders: tuple[str, ...] = (),
         partial: tuple[Level, ...] = (),
     ) -> Instance:
-        return Instance(
-            self.family, self.split, self.seed, instruction, solution, done, dict(files or {}), folders, partial
-        )
+        verifier = FileState(done, partial)
+        return Instance(self.family, self.split, self.seed, instruction, solution, verifier, dict(files or {}), folders)
 
 
 def _draw(family: str, split: Split, seed: int) -> _Draw:
@@ -357,10 +332,14 @@ _MAKERS: dict[str, Callable[[_Draw], Instance]] = {
 
 def make(family: str, split: Split, seed: int) -> Instance:
     """The instance of these three values. Raises UnknownFamily for a family or split that does not exist."""
-    if family not in _MAKERS:
-        raise UnknownFamily(f"no task family {family!r}; there are: {', '.join(FAMILIES)}")
-    if split not in SPLITS:
-        raise UnknownFamily(f"no task split {split!r}; there are: {', '.join(SPLITS)}")
-    if not 0 <= seed < 1_000_000:
-        raise UnknownFamily(f"a task seed is a number from 0 to 999999, got {seed}")
+    validate_place(FAMILIES, family, split, seed)
     return _MAKERS[family](_draw(family, split, seed))
+
+
+TERMINAL_BASICS = Collection(
+    name="terminal-basics",
+    about="One small job in a shell",
+    image="ubuntu:24.04",
+    groups={"easy": EASY, "hard": HARD, "all": FAMILIES},
+    make=make,
+)

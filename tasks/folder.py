@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks import verifier
-from tasks.families import Instance, make
+from tasks.collection import Collection
+from tasks.families import TERMINAL_BASICS
+from tasks.instance import Instance
 from tasks.words import Split
 
 # A family with few sentences (mkdir has one for each directory name) runs out of new ones: after this many draws in a
@@ -26,12 +27,12 @@ class _File:
     mode: int = 0o644
 
 
-def _task_toml(instance: Instance, partial_credit: bool) -> str:
+def _task_toml(instance: Instance, collection: Collection, partial_credit: bool) -> str:
     return f"""schema_version = "1.4"
 
 [task]
-name = "terminal-basics/{instance.instance_id}"
-description = "One small job in a shell: {instance.family}"
+name = "{collection.name}/{instance.instance_id}"
+description = "{collection.about}: {instance.family}"
 
 [metadata]
 family = "{instance.family}"
@@ -52,21 +53,22 @@ memory_mb = 512
 """
 
 
-def _dockerfile(instance: Instance) -> str:
+def _dockerfile(instance: Instance, image: str) -> str:
     # WORKDIR makes a directory in every builder, while an empty one gets lost in most copies of a build context.
-    lines = ["FROM ubuntu:24.04", *(f"WORKDIR /app/{folder}" for folder in instance.folders), "WORKDIR /app"]
+    lines = [f"FROM {image}", *(f"WORKDIR /app/{folder}" for folder in instance.folders), "WORKDIR /app"]
     if instance.files:
         lines.append("COPY files/ /app/")
     return "\n".join(lines) + "\n"
 
 
-def _contents(instance: Instance, partial_credit: bool) -> dict[str, _File]:
+def _contents(instance: Instance, collection: Collection, partial_credit: bool) -> dict[str, _File]:
+    tests = instance.verifier.tests(partial_credit)
     files = {
-        "task.toml": _File(_task_toml(instance, partial_credit)),
+        "task.toml": _File(_task_toml(instance, collection, partial_credit)),
         # The model was measured on the bare sentence: no newline at its end.
         "instruction.md": _File(instance.instruction),
-        "environment/Dockerfile": _File(_dockerfile(instance)),
-        "tests/test.sh": _File(verifier.script(instance.levels(partial_credit)), 0o755),
+        "environment/Dockerfile": _File(_dockerfile(instance, collection.image)),
+        **{f"tests/{name}": _File(text, 0o755 if name == "test.sh" else 0o644) for name, text in tests.items()},
         "solution/solve.sh": _File(f"#!/bin/bash\ncd /app || exit 1\n{instance.solution}\n", 0o755),
     }
     return files | {f"environment/files/{path}": _File(text) for path, text in instance.files.items()}
@@ -87,8 +89,8 @@ def _is_written(folder: Path, files: dict[str, _File]) -> bool:
     )
 
 
-def _write_instance(root: Path, instance: Instance, partial_credit: bool) -> str:
-    files = _contents(instance, partial_credit)
+def _write_instance(root: Path, instance: Instance, collection: Collection, partial_credit: bool) -> str:
+    files = _contents(instance, collection, partial_credit)
     target = root / instance.instance_id
     if _is_written(target, files):
         return instance.instance_id
@@ -121,25 +123,33 @@ def _prepare_root(root: Path) -> None:
         raise TaskFolderError(f"cannot make the folder for the tasks, {root}: {error}") from error
 
 
-def write_task(root: Path, family: str, split: Split, seed: int, *, partial_credit: bool = False) -> str:
+def write_task(
+    root: Path,
+    family: str,
+    split: Split,
+    seed: int,
+    *,
+    partial_credit: bool = False,
+    collection: Collection = TERMINAL_BASICS,
+) -> str:
     """Write one task folder `<root>/<family>-<split>-<seed>` and return its instance id.
 
     A folder that already has this content is left alone; another one of the same name is replaced by a rename.
-    `partial_credit` puts the family's graded levels (see `tasks.families`) into the verifier.
+    `partial_credit` puts the family's graded levels (see the collection's families) into the verifier.
     Raises UnknownFamily, or TaskFolderError where the disk refuses.
     """
-    instance = make(family, split, seed)
+    instance = collection.make(family, split, seed)
     _prepare_root(root)
-    return _write_instance(root, instance, partial_credit)
+    return _write_instance(root, instance, collection, partial_credit)
 
 
-def _choose(family: str, split: Split, count: int, seed: int) -> list[Instance]:
+def _choose(collection: Collection, family: str, split: Split, count: int, seed: int) -> list[Instance]:
     rng = random.Random(f"{seed}/{family}/{split}")
     chosen: dict[int, Instance] = {}
     seen: set[tuple[str, str]] = set()
     repeats = 0
     while len(chosen) < count:
-        instance = make(family, split, rng.randrange(1_000_000))
+        instance = collection.make(family, split, rng.randrange(1_000_000))
         if instance.seed in chosen:
             continue
         look = (instance.instruction, repr(sorted(instance.files.items())))
@@ -160,6 +170,7 @@ def write_tasks(
     seed: int,
     *,
     partial_credit: bool = False,
+    collection: Collection = TERMINAL_BASICS,
 ) -> list[str]:
     """Write `count_per_family` tasks of each family and return their instance ids, family by family.
 
@@ -169,6 +180,8 @@ def write_tasks(
     """
     if not 1 <= count_per_family <= 100_000:
         raise ValueError(f"the number of tasks per family must be from 1 to 100000, got {count_per_family}")
-    chosen = [instance for family in families for instance in _choose(family, split, count_per_family, seed)]
+    chosen = [
+        instance for family in families for instance in _choose(collection, family, split, count_per_family, seed)
+    ]
     _prepare_root(root)
-    return [_write_instance(root, instance, partial_credit) for instance in chosen]
+    return [_write_instance(root, instance, collection, partial_credit) for instance in chosen]

@@ -71,6 +71,22 @@ class Level:
     conditions: tuple[Condition, ...]
 
 
+@dataclass(frozen=True)
+class FileState:
+    """Full reward where all of `done` holds; with partial credit the first of `partial`, best first, that holds."""
+
+    done: tuple[Condition, ...]
+    partial: tuple[Level, ...] = ()
+
+    def levels(self, partial_credit: bool) -> tuple[Level, ...]:
+        """Best first; without partial credit the full reward alone."""
+        return (Level(1.0, self.done), *(self.partial if partial_credit else ()))
+
+    def tests(self, partial_credit: bool) -> dict[str, str]:
+        """The files of tests/."""
+        return {"test.sh": script(self.levels(partial_credit))}
+
+
 # `read -d '' -n N` stops at a NUL byte or after N bytes with status 0, and at the end of the file with status 1. So
 # status 1 and equal text mean equal bytes, without a child process and without reading a huge file.
 _HEAD = r"""#!/bin/bash

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 PACKAGE = "@sparticuz/chromium"
 VERSION = "147.0.0"
@@ -78,6 +78,14 @@ def headless_browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def note_events(page: Page, requested: list[str], said: list[str]) -> None:
+    """From now on note what `page` asks for in `requested`, and consoles, dialogs and errors in `said`."""
+    page.on("request", lambda request: requested.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("pageerror", lambda error: said.append(str(error)))
 
 
 def _run(program: str, *arguments: str) -> None:

@@ -14,7 +14,9 @@ import pytest
 
 import swe_agent_function
 from tests.agent_server_stub import AgentServerStub, Answer, until
+from tests.harbor_service.harbor_model_stub import Reply, SessionStub
 from tests.harbor_service.harbor_server_process import ROOT, AgentServerProcess, write_task
+from tests.harbor_service.scripted_agents import SCRIPTS
 from tests.harbor_service.server_log import ended_trials
 
 THOUSAND = 1000
@@ -116,3 +118,45 @@ async def test_the_real_server_takes_more_trials_than_it_runs_and_both_sides_cou
     }
     assert ended_trials(server.log) == {name: [outcome["exit_status"]] for name, outcome in outcomes.items()}
     assert max(outcome["agent_metrics"]["queue_seconds"] for outcome in outcomes.values()) > 0
+
+
+async def test_both_sides_count_the_same_for_every_agent_with_a_model(
+    server: AgentServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each agent one trial that ends by itself, one whose endpoint fails, one that is cut off."""
+    monkeypatch.setenv("AGENT_SERVER_URL", server.url)
+    sessions: list[SessionStub] = []
+    expected: dict[str, str] = {}
+    calls: dict[str, asyncio.Task[dict[str, Any]]] = {}
+    for script in SCRIPTS.values():
+        endings = {
+            script.exit_status: [script.text("mkdir target"), *script.done],
+            "ModelEndpointFailed": [script.text("ls"), Reply(status=500, body="boom")],
+            "Aborted": [script.text("ls"), Reply(delay=600)],
+        }
+        for status, replies in endings.items():
+            name = f"t-{len(calls)}"
+            session = SessionStub(*replies)
+            sessions.append(session)
+            expected[name] = status
+            record = {"instance_id": name, "agent_name": script.name, "agent_options": script.options}
+            calls[name] = asyncio.create_task(swe_agent_function.run(session.base_url, "prompt", {}, record))
+
+    async def ending(name: str, session: SessionStub) -> str:
+        if expected[name] != "Aborted":
+            return (await calls[name])["exit_status"]
+        await until(lambda: session.turns == 1, 60)
+        calls[name].cancel()
+        await asyncio.wait({calls[name]})
+        return "Aborted"
+
+    try:
+        got = await asyncio.gather(*(ending(name, session) for name, session in zip(calls, sessions, strict=True)))
+        assert dict(zip(calls, got, strict=True)) == expected
+        async with asyncio.timeout(60):
+            while ended_trials(server.log) != {name: [status] for name, status in expected.items()}:
+                await asyncio.sleep(0.1)
+        assert (server.health()["running"], server.health()["queued"]) == (0, 0)
+    finally:
+        for session in sessions:
+            session.close()

@@ -167,6 +167,12 @@ async def test_a_record_that_json_cannot_hold_is_a_named_discard(server: AgentSe
     assert not server.requests
 
 
+@pytest.mark.parametrize("base_url", ["", "no-scheme", None])
+async def test_a_session_without_an_address_is_a_named_discard(server: AgentServerStub, base_url: Any) -> None:
+    assert (await run(base_url=base_url))["exit_status"] == "RequestRejected"
+    assert not server.requests
+
+
 # ---- what comes back ----
 
 

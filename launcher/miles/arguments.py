@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.miles.parallel import EngineSizes, Layout, ParallelSizes
-from launcher.options import Files, Job, MilesInstall, Rollout, Tracking
+from launcher.options import Asynchrony, Files, Job, MilesInstall, Rollout, Tracking
 from launcher.save_folder import StartPoint
 
 NO_ABORTED = "miles.rollout.filter_hub.dynamic_sampling_filters.check_no_aborted"
@@ -69,6 +69,20 @@ def grpo(kl: float) -> list[str]:
         *("--entropy-coef", "0.0"),
         *("--eps-clip", "0.2"),
         *("--eps-clip-high", "0.28"),
+    ]
+
+
+def asynchrony(options: Asynchrony) -> list[str]:
+    """Bound and correction only where they are asked for: the documented recipe has neither."""
+    bound, correction = options.max_weight_staleness, options.use_tis
+    return [
+        *("--pause-generation-mode", options.pause_generation_mode),
+        *(("--max-weight-staleness", str(bound)) if bound is not None else ()),
+        *(
+            ("--use-tis", "--tis-clip", str(options.tis_clip), "--tis-clip-low", str(options.tis_clip_low))
+            if correction
+            else ()
+        ),
     ]
 
 

@@ -62,9 +62,11 @@ REQUIRED: frozenset[str] = frozenset(
         "--fully-async",
         "--lora-adapter-path",
         "--lora-base-cpu-backup",
+        "--max-weight-staleness",
         "--offload-train-disk-chunk-mb",
         "--offload-train-disk-dir",
         "--offload-train-target",
+        "--use-tis",
     }
 )
 

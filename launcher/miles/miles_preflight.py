@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from launcher.addresses import own_address
 from launcher.checks.agent_server import check_agent_server, check_tasks
 from launcher.checks.key_files import check_no_secrets, key_files
 from launcher.checks.network import check_external_host
@@ -190,7 +190,7 @@ def check_machines(
                 )
             ]
         )
-        return alone + check_node(spec, True, own_address(plan), environment)
+        return alone + check_node(spec, True, own_address(plan.environment.get("MILES_HOST_IP")), environment)
     job = JobSpec(
         submission_id=f"{plan.run_id}-preflight",
         entrypoint=("python3", "-m", "launcher.checks.on_nodes"),
@@ -200,14 +200,3 @@ def check_machines(
     with cluster(address, num_gpus=0, node_ip="") as ray:
         _, log = job_output(ray, job, timeout=_NODES_SECONDS, interrupted=interrupted)
     return parse_findings(log)
-
-
-def own_address(plan: Plan) -> str:
-    """How others reach this machine: what the services report, else what its name resolves to."""
-    told = plan.environment.get("MILES_HOST_IP")
-    if told and told not in ("0.0.0.0", "::"):
-        return told
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"

@@ -13,8 +13,9 @@ from typing import Any
 
 from launcher.checks.references import write_marker
 from launcher.model_shape import GLM_4_7_FLASH
+from launcher.scripts import ROOT
 from tests.launcher.checks.nvidia_smi_stand_in import table, write_nvidia_smi
-from tests.launcher.miles.launchers import ROOT, SCRIPTS
+from tests.launcher.miles.launchers import SCRIPTS
 
 MILES = ROOT / "tests" / "stubs" / "miles"
 BIN = str(Path(sys.executable).parent)

@@ -1,6 +1,7 @@
 """Configurations and files of small real runs: every part is real but the model's size and its favourite commands."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,31 @@ def metrics(config: LocalRunConfig) -> list[dict[str, Any]]:
     for row in rows:
         assert row.pop("seconds")
     return rows
+
+
+def command(config: LocalRunConfig, *more: str, script: str = "run.py") -> list[str]:
+    """The command line that says what `config` says."""
+    values = {
+        "save-dir": config.save_dir,
+        "hf-checkpoint": config.hf_checkpoint,
+        "prompt-data": config.prompt_data,
+        "harbor-tasks-dir": config.harbor_tasks_dir,
+        "agent-server-url": config.agent_server_url,
+        "num-rollout": config.num_rollout,
+        "rollout-batch-size": config.rollout_batch_size,
+        "n-samples-per-prompt": config.n_samples_per_prompt,
+        "global-batch-size": config.global_batch_size,
+        "max-seq-len": config.max_seq_len,
+        "rollout-max-response-len": config.rollout_max_response_len,
+        "rollout-temperature": config.temperature,
+        "lr": config.lr,
+        "lora-rank": config.lora_rank,
+        "save-interval": config.save_interval,
+        "threads": 1,
+        "device": "cpu",
+        "dtype": "float32",
+        "eval-samples": 0,
+        "max-concurrent": config.max_concurrent,
+    }
+    flags = [part for name, value in values.items() if value is not None for part in (f"--{name}", str(value))]
+    return [sys.executable, script, "--engine", "local", *flags, *more]

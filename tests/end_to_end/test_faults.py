@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -16,7 +15,7 @@ import pytest
 from local_engine.config import LocalRunConfig
 from local_engine.loop import run
 from local_engine.sampler import Generation, Sampler
-from tests.end_to_end.run_parts import ROOT, change, dump, metrics, write_prompts, write_tasks
+from tests.end_to_end.run_parts import ROOT, change, command, dump, metrics, write_prompts, write_tasks
 from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
 from trajectory.outcomes_file import read_outcomes
 
@@ -179,34 +178,6 @@ def test_a_failed_forward_pass_ends_the_run_with_its_cause(
     assert len(read_outcomes(config.traces_dir)) == 4  # nothing was replaced
 
 
-def command(config: LocalRunConfig, *more: str) -> list[str]:
-    """The command line that says what `config` says."""
-    values = {
-        "save-dir": config.save_dir,
-        "hf-checkpoint": config.hf_checkpoint,
-        "prompt-data": config.prompt_data,
-        "harbor-tasks-dir": config.harbor_tasks_dir,
-        "agent-server-url": config.agent_server_url,
-        "num-rollout": config.num_rollout,
-        "rollout-batch-size": config.rollout_batch_size,
-        "n-samples-per-prompt": config.n_samples_per_prompt,
-        "global-batch-size": config.global_batch_size,
-        "max-seq-len": config.max_seq_len,
-        "rollout-max-response-len": config.rollout_max_response_len,
-        "rollout-temperature": config.temperature,
-        "lr": config.lr,
-        "lora-rank": config.lora_rank,
-        "save-interval": 1000,
-        "threads": 1,
-        "device": "cpu",
-        "dtype": "float32",
-        "eval-samples": 0,
-        "max-concurrent": config.max_concurrent,
-    }
-    flags = [part for name, value in values.items() if value is not None for part in (f"--{name}", str(value))]
-    return [sys.executable, "run.py", "--engine", "local", *flags, *more]
-
-
 def test_a_full_disk_costs_the_dumps_and_not_the_run(shared_server: LocalRunConfig, tmp_path: Path) -> None:
     """The traces folder is a memory disk of 12 KiB, in a mount namespace of the run."""
     config = change(shared_server, tmp_path / "run")
@@ -231,7 +202,7 @@ def test_a_full_disk_costs_the_dumps_and_not_the_run(shared_server: LocalRunConf
 
 def test_ctrl_c_saves_and_says_how_to_go_on(own_server: LocalRunConfig, server: AgentServerProcess) -> None:
     """The whole command with its own agent server, stopped in mid-run and gone on with as it said."""
-    endless = command(replace(own_server, num_rollout=1000))
+    endless = command(replace(own_server, num_rollout=1000, save_interval=1000))
     output = own_server.save_dir.parent / "output.txt"
     with output.open("w") as file:
         process = subprocess.Popen(endless, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)

@@ -15,9 +15,9 @@ import yaml
 
 from launcher.ray_jobs.client import connect
 from launcher.ray_jobs.cluster import Cluster
+from launcher.scripts import ROOT
 from tests.end_to_end.launcher_run import Ground, make_ground, write_reference
 from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
-from tests.launcher.miles.launchers import ROOT
 from tests.launcher.ray_jobs.ray_cluster import NUM_GPUS, eventually, folder_of, ray_cluster
 
 __all__ = ["ray_cluster"]

@@ -12,6 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from local_engine.config import LocalRunConfig
 from local_engine.loop import run
+from progress.read_run import ReadSettings, read_run, read_samples
+from progress.run_report import Kind, Verdict
 from tests.end_to_end.run_parts import RIGHT, change, dump, metrics, resumed, write_prompts
 from trajectory.outcomes_file import read_outcomes
 
@@ -69,6 +71,22 @@ def test_outcomes_have_a_line_for_every_trajectory(three_steps: LocalRunConfig) 
     assert all(line["seconds"] > 0 and line["instance_id"].startswith("mkdir-") for line in lines)
 
 
+def test_verify_progress_says_of_a_finished_run_what_the_run_said(three_steps: LocalRunConfig) -> None:
+    report = read_run(three_steps.save_dir, ReadSettings(num_rollout=3))
+    assert report.verdict is Verdict.FINISHED
+    assert (report.last_rollout, report.last_trained) == (2, 2)
+    assert not [finding for finding in report.findings if finding.kind is not Kind.NO_SIGNAL]
+    said = [json.loads(line) for line in (three_steps.save_dir / "metrics.jsonl").read_text().splitlines()]
+    for step, row in zip(report.steps, said, strict=True):
+        assert step.reward_mean == pytest.approx(row["reward_mean"])
+        assert (step.groups, step.groups_with_signal) == (2, row["groups_with_signal"])
+        assert (step.discarded, step.truncated, step.trajectories) == (0, row["truncated"], 6)
+        assert step.trained and step.seconds is not None
+    assert sum(report.exit_statuses.values()) == 18
+    first = read_samples(three_steps.save_dir, 0)[0]
+    assert first.messages[0].role == "system" and first.commands
+
+
 def test_the_trained_model_is_an_ordinary_checkpoint(three_steps: LocalRunConfig) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(three_steps.save_dir / "model", dtype=torch.float32)
     start: Any = AutoModelForCausalLM.from_pretrained(str(three_steps.hf_checkpoint), dtype=torch.float32)
@@ -90,7 +108,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
         for kind in ("rollout_data/{}.pt", "train_data/{}_0.pt"):
             got, want = (dump(c, kind.format(rollout_id)) for c in (again, three_steps))
             assert_equal(without_times(got), without_times(want))
-    name = "iter_0000002/adapter_model.safetensors"
+    name = "iter_0000002/adapter/adapter_model.safetensors"
     assert_equal(load_file(again.save_dir / name), load_file(three_steps.save_dir / name))
 
 
@@ -152,7 +170,7 @@ def test_all_weights_can_be_trained(shared_server: LocalRunConfig, tmp_path: Pat
     assert not torch.equal(model.lm_head.weight, start.lm_head.weight)
 
 
-@pytest.mark.parametrize("file", ["trainer.pt", "manifest.json", "adapter_model.safetensors"])
+@pytest.mark.parametrize("file", ["trainer.pt", "manifest.json", "adapter/adapter_model.safetensors"])
 def test_a_corrupt_checkpoint_is_named_before_anything_starts(
     file: str, three_steps: LocalRunConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

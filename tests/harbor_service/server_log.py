@@ -2,7 +2,7 @@
 
 import re
 
-_ENDED = re.compile(r"(?:shell|oracle|nop) (\S+): (\w+), reward \S+, (\S+) s ")
+_ENDED = re.compile(r" INFO \S+ (\S+): (.+), reward \S+, (\S+) s after \S+ s in the queue$", re.MULTILINE)
 
 
 def ended_trials(log: str) -> dict[str, list[str]]:

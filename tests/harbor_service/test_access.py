@@ -54,6 +54,32 @@ def test_call_with_the_token_is_served_and_shown(guarded: AgentServerProcess, mo
     del guarded.client.headers["Authorization"]
 
 
+def test_a_changed_token_file_is_read_again_and_the_token_before_is_taken_for_a_while(
+    tmp_path: Path, tasks_dir: Path
+) -> None:
+    def status(token: str) -> int:
+        return httpx.get(f"{server.url}/health", headers={"Authorization": f"Bearer {token}"}).status_code
+
+    file = tmp_path / "token"
+    file.write_text("first")
+    server = AgentServerProcess(tmp_path, tasks_dir, "--token-file", str(file))
+    try:
+        assert (status("first"), status("second")) == (200, 401)
+        file.write_text("second")
+        assert (status("first"), status("second"), status("third")) == (200, 200, 401)
+        for broken in ("", "two\nlines"):
+            file.write_text(broken)
+            assert (status("second"), status("x")) == (200, 401), "a file being written closes no door"
+        file.unlink()
+        assert status("second") == 200
+        (tmp_path / "new").write_text("third")
+        (tmp_path / "new").rename(file)
+        assert (status("first"), status("second"), status("third")) == (401, 200, 200)
+        assert not any(token in server.log for token in ("first", "second", "third"))
+    finally:
+        server.close()
+
+
 def test_secrets_are_not_in_the_log(guarded: AgentServerProcess) -> None:
     assert "t0ken" not in guarded.log and "s3cret" not in guarded.log
 

@@ -54,6 +54,21 @@ def test_name_that_is_no_agent_is_refused(name: str, words: str) -> None:
         config(name)
 
 
+@pytest.mark.parametrize("does", ["raise KeyError('HOME')", "raise SystemExit(2)", "1/0", "this is no Python"])
+def test_module_that_cannot_be_imported_is_refused_and_ends_nothing(
+    tmp_path: Path, tasks_dir: Path, model: ModelStub, does: str
+) -> None:
+    (tmp_path / "broken_agent.py").write_text(f"{does}\n")
+    server = AgentServerProcess(tmp_path, tasks_dir, environ={"PYTHONPATH": str(tmp_path)})
+    try:
+        response = server.run("mkdir-1", model.base_url, agent_name="broken_agent:Agent")
+        assert response.status_code == 422
+        assert "broken_agent:Agent cannot be used here: " in response.json()["detail"]
+        assert server.run("mkdir-1", model.base_url).json()["reward"] == 1.0
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize("name", OWN_AGENTS)
 @pytest.mark.parametrize("options", [{"max_turns": 0}, {"max_turn": 3}, {"max_turns": "3"}, {"max_turns": True}])
 def test_option_that_cannot_work_is_refused_by_name(name: str, options: dict[str, Any]) -> None:
@@ -116,6 +131,29 @@ def test_agent_of_ones_own_reports_what_it_knows_and_nothing_is_made_up(
     }
     assert known == {"rounds", "share"}  # no list, no address, and no tokens of a model that nobody counted
     assert (reply["agent_metrics"]["rounds"], reply["agent_metrics"]["share"]) == (2, 0.1235)
+
+
+CONTEXT = '{"error": {"message": "This model\'s maximum context length is 2048 tokens."}}'
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward", "status"),
+    [
+        (Reply(status=500, body="boom"), None, "ModelEndpointFailed"),
+        (Reply(status=401, body="{}"), None, "ModelEndpointFailed"),
+        (Reply(status=429, body="{}"), None, "ModelEndpointFailed"),
+        (Reply(status=400, body='{"error": {"message": "no such field"}}'), None, "InfraError"),
+        (Reply(status=400, body=CONTEXT), 1.0, "SequenceLengthLimitExceeded"),
+    ],
+)
+def test_what_the_model_answers_an_agent_of_ones_own_decides_though_harbor_grades(
+    server: AgentServerProcess, model: ModelStub, reply: Reply, reward: float | None, status: str
+) -> None:
+    """With the openai client, as such agents have it; the task is solved before the model is asked."""
+    model.answer = lambda body: reply
+    agent = "tests.harbor_service.failures.asking_agent:AskingAgent"
+    answer = server.run("mkdir-1", model.base_url, agent_name=agent).json()
+    assert (answer["reward"], answer["exit_status"]) == (reward, status), answer
 
 
 @pytest.mark.parametrize(

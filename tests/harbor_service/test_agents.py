@@ -197,6 +197,19 @@ def test_templates_of_mini_swe_agent_do_not_see_the_servers_environment(
     assert prompt.startswith("Create the folder target.\n on Linux ") and "singing" not in prompt
 
 
+def test_a_template_from_a_record_reaches_nothing_of_the_server(
+    patient: AgentServerProcess, session: MakeSession, tmp_path: Path
+) -> None:
+    script = SCRIPTS["mini"]
+    attack = f"{{{{ cycler.__init__.__globals__.os.mkdir('{tmp_path}/reached') }}}}"
+    names = ("system_template", "instance_template", "observation_template", "format_error_template")
+    for name in names:
+        model = session(script.misunderstood, script.text("mkdir target"), *script.done)
+        reply = run(patient, model, script, agent_options={name: attack})
+        assert (reply["reward"], reply["eval_report"]["error"]["type"]) == (None, "SecurityError"), name
+    assert not (tmp_path / "reached").exists()
+
+
 @pytest.mark.parametrize("command", ["tmux kill-server", "exit", "kill -9 -1"])
 def test_terminal_that_the_policy_ends_is_scored(
     patient: AgentServerProcess, session: MakeSession, command: str

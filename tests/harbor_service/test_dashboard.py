@@ -13,7 +13,7 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import headless_browser
+from tests.browser import headless_browser, note_events
 from tests.harbor_service.harbor_model_stub import ModelStub, Reply
 from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
 
@@ -62,10 +62,7 @@ def shown(tmp_path: Path, model: ModelStub, browser: Browser) -> Iterator[Shown]
     page = browser.new_page()
     page.set_default_timeout(PATIENCE)
     result = Shown(server, model, page, f"http://127.0.0.1:{port}", [], [])
-    page.on("request", lambda request: result.requested.append(request.url))
-    page.on("console", lambda message: result.said.append(message.text))
-    page.on("dialog", lambda dialog: result.said.append(dialog.message))
-    page.on("pageerror", lambda error: result.said.append(str(error)))
+    note_events(page, result.requested, result.said)
     yield result
     page.close()
     server.close()

@@ -18,9 +18,25 @@ def test_a_key_comes_from_its_file_unless_it_is_set(tmp_path: Path) -> None:
         "E2B_API_KEY": "own",
         "E2B_API_KEY_FILE": str(tmp_path / "key"),
     }
-    load_provider_keys(environ)
+    load_provider_keys(environ, "mine:Environment")
     assert environ["DAYTONA_API_KEY"] == "canary"
     assert environ["E2B_API_KEY"] == "own"
+
+
+@pytest.mark.parametrize(
+    ("environment", "kept"),
+    [
+        ("docker", set()),
+        ("local", set()),
+        ("daytona", {"DAYTONA_API_KEY"}),
+        ("modal", {"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}),
+        ("mine:Environment", {*PROVIDER_KEYS, "HARBOR_ADMIN_SECRET"}),
+    ],
+)
+def test_only_the_keys_of_the_provider_stay_in_the_process(environment: str, kept: set[str]) -> None:
+    environ: dict[str, str] = dict.fromkeys((*PROVIDER_KEYS, "HARBOR_ADMIN_SECRET"), "canary")
+    load_provider_keys(environ, environment)
+    assert set(environ) == kept
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff", b"two\nlines"])
@@ -28,7 +44,7 @@ def test_a_file_without_a_key_is_refused_by_name(tmp_path: Path, content: bytes 
     if content is not None:
         (tmp_path / "key").write_bytes(content)
     with pytest.raises(BadSetting, match="DAYTONA_API_KEY_FILE"):
-        load_provider_keys({"DAYTONA_API_KEY_FILE": str(tmp_path / "key")})
+        load_provider_keys({"DAYTONA_API_KEY_FILE": str(tmp_path / "key")}, "daytona")
 
 
 CANARY = re.compile(rb"canary-[A-Za-z]")

@@ -72,7 +72,8 @@ def test_agent_timeout_is_scored(server: AgentServerProcess, model: ModelStub) -
 
 
 def test_a_memory_bomb_is_scored_zero_by_name(server: AgentServerProcess, model: ModelStub) -> None:
-    bomb = "for i in 1 2 3 4; do (x=$(head -c 300M /dev/zero | tr '\\0' a); sleep 9) & done; mkdir target; wait"
+    fill = "import time; x = bytearray(b'x' * 2) * 150_000_000; time.sleep(9)"
+    bomb = f'for i in 1 2 3 4; do python3 -c "{fill}" & done; mkdir target; wait'
     model.answer = lambda body: bash(bomb)
     reply = run(server, model)
     assert (reply["reward"], reply["exit_status"]) == (0.0, "ResourceLimitExceeded"), reply
@@ -200,7 +201,11 @@ def test_malformed_request_is_422_with_a_reason(server: AgentServerProcess, chan
     assert isinstance(response.json()["detail"], str)
 
 
-@pytest.mark.parametrize("body", [b"not json", b"[]", b"", b'{"instance_id": '])
+UNREADABLE = (b"\xff\xfe{}", b'{"instance_id": "\\ud800"}', b"[" * 100_000, b'{"instance_id": "a", "\\ud800": 1}')
+ODD_OPTION = b'{"instance_id": "mkdir-1", "base_url": "http://h:1/v1", "agent_options": {"\\ud800": 1}}'
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[]", b"", b'{"instance_id": ', *UNREADABLE, ODD_OPTION])
 def test_body_that_is_no_object_is_422(server: AgentServerProcess, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     assert server.client.post("/run", content=body, headers=headers).status_code == 422

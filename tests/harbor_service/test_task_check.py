@@ -17,6 +17,8 @@ ALWAYS = "#!/bin/bash\necho 1 > /logs/verifier/reward.txt\n"
 SILENT = "#!/bin/bash\nexit 1\n"
 ONLY_WHEN_SOLVED = "#!/bin/bash\nif [ -d /app/target ]; then echo 1 > /logs/verifier/reward.txt; fi\n"
 PARTIAL = "#!/bin/bash\nif [ -d /app/target ]; then echo 1; else echo 0.25; fi > /logs/verifier/reward.txt\n"
+TWO_NUMBERS = '#!/bin/bash\necho \'{"a": 1, "b": 1}\' > /logs/verifier/reward.json\n'
+LIMITS = '[task]\nname = "test/short"\n[verifier]\ntimeout_sec = 2.0\n[environment]\nbuild_timeout_sec = 2.0\n'
 
 
 def command(tasks: Path, *flags: str) -> list[str]:
@@ -47,6 +49,9 @@ def test_each_kind_of_broken_task_is_listed_with_its_reason(tmp_path: Path) -> N
     write_task(tmp_path, "bad-dockerfile", dockerfile="FROM ubuntu:24.04\nFETCH everything\n")
     write_task(tmp_path, "no-solution", solve_sh=None)
     write_task(tmp_path, "no-solution-and-given-away", solve_sh=None, test_sh=ALWAYS)
+    write_task(tmp_path, "endless-build", dockerfile="FROM x\nRUN sleep 1000\n", task_toml=LIMITS)
+    write_task(tmp_path, "endless-tests", test_sh="#!/bin/bash\nsleep 1000\n", task_toml=LIMITS)
+    write_task(tmp_path, "two-numbers", test_sh=TWO_NUMBERS)
     write_task(tmp_path, "silent", test_sh=SILENT)
     write_task(tmp_path, "silent-when-unsolved", test_sh=ONLY_WHEN_SOLVED)
     write_task(tmp_path, "wrong-solution", solve_sh="#!/bin/bash\necho tried hard\nexit 3\n")
@@ -59,6 +64,9 @@ def test_each_kind_of_broken_task_is_listed_with_its_reason(tmp_path: Path) -> N
     assert found == {
         "bad-toml": ["broken folder"],
         "bad-dockerfile": ["build fails"],
+        "endless-build": ["build fails"],
+        "endless-tests": ["verifier broken"],
+        "two-numbers": ["verifier broken"],
         "no-solution": ["no solution"],
         "no-solution-and-given-away": ["no solution", "nop passes"],
         "silent": ["verifier broken"],
@@ -67,13 +75,20 @@ def test_each_kind_of_broken_task_is_listed_with_its_reason(tmp_path: Path) -> N
         "given-away": ["nop passes"],
         "partly-given-away": ["nop passes"],
     }
-    assert (report["tasks"], report["checked"], report["faults"]["nop passes"]) == (10, 10, 3)
+    assert (report["tasks"], report["checked"], report["faults"]["nop passes"]) == (13, 13, 3)
     reasons = {name: faults[0]["reason"] for name, faults in report["broken"].items()}
     assert reasons["wrong-solution"] == ("the solution earned 0 instead of 1; solve.sh ended with code 3: tried hard")
     assert reasons["partly-given-away"] == "doing nothing earned 0.25 instead of 0"
     assert reasons["silent-when-unsolved"].startswith("with nothing done: ")
     assert reasons["silent"].startswith("with the solution: No reward file found at verifier/reward.txt")
     assert "FETCH" in reasons["bad-dockerfile"]
+    assert reasons["two-numbers"].endswith("must be one number or one named reward, the tests gave a, b")
+
+
+def test_what_a_task_prints_does_not_reach_the_terminal_as_control_sequences(tmp_path: Path) -> None:
+    write_task(tmp_path, "loud", solve_sh="#!/bin/bash\nprintf '\\e[2J\\e]0;title\\a'; exit 1\n")
+    output = check(tmp_path).stdout
+    assert r"\x1b[2J\x1b]0;title\x07" in output and output.replace("\n", "").isprintable()
 
 
 def test_solution_without_end_is_ended_and_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which trial folders are removed, and which never are."""
 
+import errno
 import json
 import os
 import subprocess
@@ -54,6 +55,19 @@ def test_a_running_trial_is_never_removed(tmp_path: Path) -> None:
     assert folders.prune(time.time()) == []
     folders.ended("running")
     assert folders.prune(time.time() + 1) == ["running"]
+
+
+def test_a_folder_that_cannot_have_its_marker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folders = TrialFolders(tmp_path, keep_seconds=0, keep_bytes=0)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(Path, "write_text", full)
+        folders.claim("full")
+    assert names(tmp_path) == set()
+    assert folders.claim("full").is_dir()
 
 
 def test_what_is_not_ours_is_never_removed(tmp_path: Path) -> None:

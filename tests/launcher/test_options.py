@@ -116,11 +116,57 @@ def test_an_option_of_another_launcher_is_refused_by_name(launch: Callable[..., 
     assert flags.split()[0] in answer.err
 
 
-@pytest.mark.parametrize("script", ["async", "lora"])
-def test_a_launcher_that_cannot_be_rehearsed_says_which_one_can(launch: Callable[..., Any], script: str) -> None:
-    answer = launch("--engine", "local", script=script)
+@pytest.mark.parametrize(
+    ("script", "flags"),
+    [
+        ("async", "--train-num-nodes 2"),
+        ("async", "--rollout-fp8"),
+        ("async", "--over-sampling-batch-size 64"),
+        ("async", "--update-weight-transfer-mode p2p"),
+        ("async", "--max-tokens-per-gpu 8192"),
+        ("async", "--no-optimizer-cpu-offload"),
+        ("async", "--deterministic"),
+        ("async", "--max-weight-staleness 0"),
+        ("async", "--no-use-tis --tis-clip 3"),
+        ("async", "--tis-clip 0.5"),
+        ("async", "--tis-clip-low 1.5"),
+        ("lora", "--fp8-rollout-checkpoint /m"),
+        ("lora", "--sglang-context-length 4096"),
+        ("lora", "--dsa-attention-backend tilelang"),
+        ("lora", "--no-use-r3"),
+        ("lora", "--lora-base-cpu-backup"),
+        ("lora", "--offload-train-disk-dir /d"),
+        ("lora", "--lora-rank 0"),
+    ],
+)
+def test_what_has_no_meaning_in_a_rehearsal_is_refused_by_name(
+    launch: Callable[..., Any], script: str, flags: str
+) -> None:
+    answer = launch("--engine", "local", "--dry-run", *flags.split(), script=script)
     assert answer.code == 2
-    assert "python run.py --engine local" in answer.err
+    name = next(part for part in flags.split() if part.startswith("--") and part != "--no-use-tis")
+    assert name.replace("--no-", "--") in answer.err
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_launcher_rehearses_on_this_machine(launch: Callable[..., Any], script: str) -> None:
+    answer = launch("--engine", "local", "--dry-run", "--format", "json", script=script)
+    assert answer.code == 0, answer.err
+    plan = json.loads(answer.out)
+    assert (plan["launcher"], plan["engine"]) == (SCRIPTS[script], "local")
+    arguments = plan["arguments"]
+    assert ("--max-weight-staleness" in arguments) == (script == "async")
+    assert ("q_a_proj" in arguments) == (script == "lora")
+
+
+def test_a_cluster_run_is_bounded_and_corrected_where_it_is_asked_for(launch: Callable[..., Any]) -> None:
+    answer = launch("--dry-run", "--format", "json", "--max-weight-staleness", "0", "--use-tis", script="async")
+    assert answer.code == 0, answer.err
+    arguments = json.loads(answer.out)["arguments"]
+    place = arguments.index("--max-weight-staleness")
+    assert arguments[place : place + 7] == [
+        *("--max-weight-staleness", "0", "--use-tis", "--tis-clip", "2.0", "--tis-clip-low", "0.0")
+    ]
 
 
 def test_names_not_given_follow_the_model_name_and_the_base_folder(options_of: Callable[..., Any]) -> None:

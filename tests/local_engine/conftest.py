@@ -69,3 +69,15 @@ def plain_log_probs(model: Any, tokens: list[int], temperature: float = 1.0) -> 
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, :-1].float()
     return torch.log_softmax(logits / temperature, -1).gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
+
+
+@pytest.fixture
+def merged_model(make_policy: Callable[..., Policy], checkpoint: str) -> tuple[Policy, Any]:
+    """A policy with an adapter that acts, and the plain model with it merged in."""
+    policy = make_policy()
+    model: Any = load_causal_lm(checkpoint, dtype=torch.float32, attention="eager", device=CPU).eval()
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, weight in policy.merged_weights():
+            own[name].copy_(weight)
+    return policy, model

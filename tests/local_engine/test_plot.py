@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from local_engine.plot import moving_mean, reward_png
+from local_engine.picture import moving_mean
+from local_engine.plot import reward_png
 
 ROOT = Path(__file__).parent.parent.parent
 

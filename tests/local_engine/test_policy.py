@@ -115,6 +115,6 @@ def test_the_saved_adapter_loads_in_peft(make_policy: Callable[..., Policy], che
     policy = make_policy()
     policy.save_adapter(tmp_path)
     base = load_causal_lm(checkpoint, dtype=torch.float32, attention="eager", device=CPU)
-    model = PeftModel.from_pretrained(base, str(tmp_path)).eval()
+    model = PeftModel.from_pretrained(base, str(tmp_path / "adapter")).eval()
     (want,) = policy.log_probs([TRAJECTORY], 1.0)
     torch.testing.assert_close(plain_log_probs(model, list(TRAJECTORY.tokens))[-8:], want.detach(), atol=1e-4, rtol=0)

@@ -18,6 +18,7 @@ from local_engine.progress import RunProgress, StepRow
 from local_engine.step_table import StepTable, bar, duration, sparkline
 
 ROOT = Path(__file__).parent.parent.parent
+MEASURED_BY_SOME = ("kl", "stale", "overlap")
 ROW = StepRow(
     rollout_id=3,
     reward_mean=0.625,
@@ -110,16 +111,16 @@ def test_an_error_goes_to_standard_error_in_one_line() -> None:
     assert error.getvalue() == "error: no prompt in [data.jsonl]: " + "x" * 80 + "\n"
 
 
-@pytest.mark.parametrize("with_kl", [False, True])
+@pytest.mark.parametrize("absent", [frozenset({"kl"}), frozenset({"stale", "overlap"}), frozenset(MEASURED_BY_SOME)])
 @pytest.mark.parametrize("width", [100, 80, 60, 40])
-def test_rows_fit_the_terminal_and_stand_under_their_titles(width: int, with_kl: bool) -> None:
-    table = StepTable(1000, width, with_kl)
+def test_rows_fit_the_terminal_and_stand_under_their_titles(width: int, absent: frozenset[str]) -> None:
+    table = StepTable(1000, width, absent)
     extreme = replace(ROW, rollout_id=999, heldout=1.0, rollout_seconds=7199.0, train_seconds=600.0, eta_seconds=9e4)
     header, row = table.header().plain, table.row(extreme).plain
     assert len(header) == len(row) <= width
     assert {"reward", "rollout"} <= {column.title for column in table.columns}
-    if width >= 100:
-        assert len(table.columns) == (15 if with_kl else 14)
+    if width >= 100 and len(absent) > 1:
+        assert len(table.columns) == 17 - len(absent)
     if width >= 80:
         assert {"mean 3", "held-out", "signal", "lost", "trials", "train", "left"} <= {
             column.title for column in table.columns

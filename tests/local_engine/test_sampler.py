@@ -328,3 +328,68 @@ def test_rows_are_sampled_independently_of_each_other() -> None:
     together = sample(logits, temperatures, uniforms)[0]
     alone = [sample(logits[n : n + 1], [temperatures[n]], [uniforms[n]])[0][0] for n in range(5)]
     assert together == alone
+
+
+def exact_from(model: Any, g: Generation, first: int) -> None:
+    """The log-probabilities of `g.ids[first:]` are those of `model` over everything before them."""
+    want = plain_log_probs(model, g.tokens + g.ids, g.params.temperature)[len(g.tokens) - 1 + first :]
+    torch.testing.assert_close(torch.tensor(g.log_probs[first:]), want, atol=1e-4, rtol=0)
+
+
+def test_a_retracted_turn_is_computed_anew_with_the_new_weights_and_keeps_its_tokens(
+    make_sampler: Callable[..., Sampler], merged_model: tuple[Any, Any], plain_model: Any
+) -> None:
+    policy, new_model = merged_model
+    sampler = make_sampler(4)
+    turns = [turn(f"s{n}", [*TRUNK, 100 + n], new=8) for n in range(3)]
+    for g in turns[:2]:
+        sampler.add(g)
+    for _ in range(3):
+        sampler.step()
+    sampler.add(turns[2])
+    kept = [list(g.ids) for g in turns]
+    sampler.load_weights(policy.merged_weights(), 7, running="retract")
+    finish(sampler)
+    for g, before in zip(turns, kept, strict=True):
+        assert g.ids[: len(before)] == before
+        assert g.version == (0 if before else 7)
+        exact_from(new_model, g, len(before))
+    torch.testing.assert_close(
+        torch.tensor(turns[0].log_probs[:3]),
+        plain_log_probs(plain_model, turns[0].tokens + turns[0].ids, 0.7)[len(TRUNK) : len(TRUNK) + 3],
+        atol=1e-4,
+        rtol=0,
+    )
+
+
+def test_a_turn_that_goes_on_in_place_reads_its_old_keys_and_nobody_else_does(
+    make_sampler: Callable[..., Sampler], merged_model: tuple[Any, Any], plain_model: Any
+) -> None:
+    policy, new_model = merged_model
+    sampler = make_sampler(4)
+    running = turn("running", [*TRUNK, 100], new=8)
+    sampler.add(running)
+    for _ in range(3):
+        sampler.step()
+    sampler.load_weights(policy.merged_weights(), 7, running="in_place")
+    other = turn("other", [*TRUNK, 100], new=3)
+    sampler.add(other)
+    before = sampler.tokens_computed
+    sampler.step()
+    assert sampler.tokens_computed - before == 1 + len(other.tokens)  # nothing of the running turn is computed again
+    finish(sampler)
+    assert (running.version, other.version) == (0, 7)
+    exact_from(new_model, other, 0)
+
+    # The library's own cache, filled by the old weights and read by the new ones.
+    seen = running.tokens + running.ids[:2]
+    with torch.no_grad():
+        cache = plain_model(input_ids=torch.tensor([seen]), use_cache=True).past_key_values
+        logits = new_model(input_ids=torch.tensor([running.ids[2:-1]]), cache=cache, use_cache=True).logits[0]
+    want = torch.log_softmax(logits.float() / 0.7, -1).gather(1, torch.tensor(running.ids[3:])[:, None])[:, 0]
+    torch.testing.assert_close(torch.tensor(running.log_probs[3:]), want, atol=1e-4, rtol=0)
+
+    after = turn("running", [*running.tokens, *running.ids, 60], new=3)
+    sampler.add(after)
+    finish(sampler)
+    exact_from(new_model, after, 0)

@@ -95,6 +95,30 @@ async def test_the_answer_survives_a_session_without_a_model_call(setup: Setup) 
     assert [line["exit_status"] for line in read_outcomes(setup.traces)] == ["SandboxUnavailable", "NeverRan"]
 
 
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("records", [[record([1, 2], [])], [record([1, 2], []), record([1, 2, 4], [])]])
+async def test_a_session_without_a_sampled_token_is_discarded_whatever_its_reward(
+    setup: Setup, records: list[dict[str, Any]], several: bool
+) -> None:
+    setup.args.generate_multi_samples = several
+    setup.sessions.records = records
+    produced = await setup.one()
+    samples = produced if several else [produced]
+    assert {(sample.status, sample.metadata["exit_status"]) for sample in samples} == {
+        (Status.ABORTED, "SessionUnusable")
+    }
+    (line,) = read_outcomes(setup.traces)
+    assert (line["exit_status"], line["reward"]) == ("SessionUnusable", None)
+    assert "no token" in line["reason"]
+
+
+async def test_an_answer_without_a_token_leaves_the_other_samples_of_its_trajectory(setup: Setup) -> None:
+    setup.args.generate_multi_samples = True
+    setup.sessions.records = [record([1, 2], [3]), record([1, 2, 3, 4], [])]
+    (sample,) = await setup.one()
+    assert (sample.status, sample.response_length, sample.metadata["exit_status"]) == (Status.COMPLETED, 1, "Submitted")
+
+
 async def test_turns_that_do_not_line_up_are_one_discard(setup: Setup) -> None:
     setup.sessions.records = [record([1, 2], [3]), record([9, 9, 9, 9], [6])]
     sample = await setup.one()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.channel import Channel
 from sandbox.holder import HolderFailed
 from sandbox.trial import Sandbox
 
@@ -73,6 +74,25 @@ async def test_endless_output_is_ended(box: Sandbox) -> None:
     assert "more than 4 MiB" in ended.why
 
 
+async def test_output_byte_by_byte_does_not_keep_the_server_busy(box: Sandbox) -> None:
+    """Wakes are counted, not time: a busy machine makes both sides slow."""
+    wakes = 0
+    read = Channel._read  # pyright: ignore[reportPrivateUsage]
+
+    def counting(channel: Channel) -> bool:
+        nonlocal wakes
+        wakes += 1
+        return read(channel)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Channel, "_read", counting)
+        ended = await box.run(
+            "exec python3 -c 'import os\nwhile True: os.write(1, b\"x\")'", env={"PATH": "/usr/bin"}, timeout=1.5
+        )
+    assert ended.return_code == 124 and ended.stdout.count("x") > 4000
+    assert wakes < 20_000
+
+
 async def test_a_background_server_outlives_its_command(box: Sandbox) -> None:
     env = {"PATH": "/usr/bin"}
     begin = time.monotonic()
@@ -101,9 +121,11 @@ def first_process(base_dir: Path) -> int:
     owner = json.loads(next(base_dir.glob("trial-*/owner.json")).read_text())[1]["pid"]
     pids = [owner]
     for pid in pids:
-        pids += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    # unshare, the holder's shell, bwrap, process 1
-    return pids[3]
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        if Path(f"/proc/{pid}/comm").read_text() == "bwrap\n":
+            return children[0]
+        pids += children
+    raise AssertionError(f"no bwrap below {owner}")
 
 
 async def test_a_cell_whose_first_process_died_is_replaced(box: Sandbox, base_dir: Path) -> None:

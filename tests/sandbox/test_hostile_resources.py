@@ -40,6 +40,13 @@ MEMORY_BOMBS = {
         'for one in m: one.write(b"x" * 100_000_000); one.madvise(mmap.MADV_DONTNEED)\ntime.sleep(60)\''
     ),
 }
+GIVEN_BACK = (
+    "import ctypes, time\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\nsize = 50_003_968\n"
+    "for _ in range(12):\n"
+    "    at = libc.mmap(None, ctypes.c_size_t(size), 3, 0x21, -1, ctypes.c_long(0))\n"
+    "    ctypes.memset(at, 1, size); libc.munmap(ctypes.c_void_p(at + 4096), ctypes.c_size_t(size - 4096))\n"
+    "time.sleep(60)"
+)
 
 
 @pytest.mark.parametrize("bomb", attacks(MEMORY_BOMBS, "many_processes"))
@@ -47,6 +54,37 @@ async def test_a_memory_bomb_is_scored_zero_by_name(bomb: str, base_dir: Path, t
     outcome = await beside_an_honest_one(bomb, base_dir, tmp_path)
     assert (outcome.reward, outcome.exit_status) == (0.0, "ResourceLimitExceeded"), outcome
     assert "total_memory_mb is 256" in outcome.eval_report["error"]["message"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can look behind a mapping")
+async def test_shared_memory_that_was_given_back_but_for_a_page_still_counts(base_dir: Path, tmp_path: Path) -> None:
+    outcome = await beside_an_honest_one(f"python3 - <<'END'\n{GIVEN_BACK}\nEND", base_dir, tmp_path)
+    assert (outcome.reward, outcome.exit_status) == (0.0, "ResourceLimitExceeded"), outcome
+    assert "total_memory_mb is 256" in outcome.eval_report["error"]["message"]
+
+
+CROWDS = {
+    "sockets": (
+        "import socket, time\nkept = [socket.socketpair() for _ in range(400)]\ntime.sleep(60)",
+        "sockets open",
+    ),
+    "mappings": (
+        "import mmap, time\nkept = [mmap.mmap(-1, 4096, mmap.MAP_PRIVATE, 1 + i % 2) for i in range(40_000)]\n"
+        "time.sleep(60)",
+        "more memory mappings than can be watched",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "crowd", [pytest.param(name, marks=[] if name == "sockets" else pytest.mark.long) for name in CROWDS]
+)
+async def test_more_than_the_kernel_should_keep_for_a_trial_ends_it(crowd: str, base_dir: Path, tmp_path: Path) -> None:
+    code, words = CROWDS[crowd]
+    start = f"for i in $(seq 12); do python3 -c '{code}' & done; wait"
+    outcome = await beside_an_honest_one(f"{HONEST}; {start}", base_dir, tmp_path)
+    assert (outcome.reward, outcome.exit_status) == (0.0, "ResourceLimitExceeded"), outcome
+    assert words in outcome.eval_report["error"]["message"]
 
 
 async def test_a_memory_bomb_left_for_the_tests_is_scored_zero_by_name(base_dir: Path, tmp_path: Path) -> None:

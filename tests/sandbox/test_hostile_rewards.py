@@ -115,6 +115,12 @@ RUN_BY_THE_TESTS = {
     "makes_the_reward_a_folder": "rm -f reward.txt; mkdir reward.txt",
     "makes_the_json_reward_a_folder": "mkdir reward.json",
     "nests_the_reward_too_deep": "rm -f reward.txt; printf '[%.0s' {1..100000} > reward.json",
+    "writes_a_million_rewards": (
+        "rm -f reward.txt; python3 -c 'import json; print(json.dumps(dict.fromkeys(range(10**6), 1)))' > reward.json"
+    ),
+    "writes_a_bare_number": "echo 1 > reward.json",
+    "names_several_numbers": 'echo \'{"a": 1, "b": 1}\' > reward.json',
+    "names_none": "echo '{}' > reward.json",
     "writes_no_number": "printf '\\xff\\xfe' > reward.txt",
     "writes_an_infinite_reward": "echo 1e999 > reward.txt",
     "empties_the_reward": ": > reward.txt",

@@ -8,8 +8,9 @@ import pytest
 from harbor.models.task.task import Task
 
 from tasks.__main__ import main
-from tasks.families import EASY, FAMILIES, Instance, UnknownFamily, make
+from tasks.families import EASY, FAMILIES, make
 from tasks.folder import TaskFolderError, write_task, write_tasks
+from tasks.instance import Instance, UnknownFamily
 from tasks.words import SPLITS, VOCABULARIES, Vocabulary
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.families import EASY, FAMILIES, HARD, make
 from tasks.folder import write_task
-from tasks.verifier import Holds, IsFile, Level, script
+from tasks.verifier import FileState, Holds, IsFile, Level, script
 from tasks.words import SPLITS, Split
 from tests.tasks.folder_runner import grade, solution
 
@@ -181,12 +181,18 @@ def test_the_solution_gets_one_and_doing_nothing_gets_zero(
         assert grade(task, tmp_path / f"untouched-{seed}", None) == 0
 
 
+def levels(family: str, partial_credit: bool) -> tuple[Level, ...]:
+    verifier = make(family, "train", 0).verifier
+    assert isinstance(verifier, FileState)
+    return verifier.levels(partial_credit)
+
+
 def test_partial_credit_never_reaches_the_full_reward_and_easy_families_give_none() -> None:
     for family in FAMILIES:
-        rewards = [level.reward for level in make(family, "train", 0).levels(True)]
+        rewards = [level.reward for level in levels(family, True)]
         assert rewards[0] == 1 and all(0 < reward <= 0.5 for reward in rewards[1:])
         assert (len(rewards) > 1) == (family in HARD)
-        assert len(make(family, "train", 0).levels(False)) == 1
+        assert len(levels(family, False)) == 1
     assert set(EASY).isdisjoint(HARD)
 
 

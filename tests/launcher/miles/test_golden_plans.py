@@ -15,8 +15,9 @@ import pytest
 
 from launcher.miles.capabilities import grouped
 from launcher.miles.launch import plan_run
+from launcher.scripts import ROOT
 from tests.launcher.miles import sources
-from tests.launcher.miles.launchers import ROOT, SCRIPTS, launcher
+from tests.launcher.miles.launchers import SCRIPTS, launcher
 
 GOLDEN = ROOT / "tests" / "golden"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from launcher.scripts import ROOT
 from tests.launcher.miles import sources
-from tests.launcher.miles.launchers import ROOT
 
 REFUSED = [
     ("sync", "--rollout-batch-size 4 --n-samples-per-prompt 8 --global-batch-size 24", "pass --global-batch-size 32"),

@@ -1,0 +1,1 @@
+"""Tasks about log files: find lines, extract fields, count."""

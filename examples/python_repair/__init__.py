@@ -1,0 +1,1 @@
+"""Tasks about broken Python functions: repair one so that hidden tests pass."""

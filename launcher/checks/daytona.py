@@ -1,0 +1,60 @@
+"""What a run asks of Daytona, for a rehearsal that replaces it: lifetimes, the key, and whether Daytona takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+
+from launcher.checks.agent_server import cause
+from launcher.checks.bounded_http import call
+from launcher.checks.key_files import check_key_file
+from launcher.checks.regular_file import read_regular
+from launcher.preflight import Finding, Status, failure, ok, warning
+
+NAME = "Daytona"
+KEY = "DAYTONA_API_KEY"
+_API = "https://app.daytona.io/api"  # where DAYTONA_API_URL names no other
+_SECONDS = 5.0
+_LONGEST_KEY = 4096  # bytes
+_PUT_IT = f"before the launch set {KEY} or {KEY}_FILE where the agent server runs"
+
+
+def check_daytona_lifetimes(stop_minutes: int, delete_minutes: int, trial_seconds: float) -> Finding:
+    """Minutes until an idle sandbox stops (0: never) and a stopped one is deleted (below 0: never), as in the plan."""
+    name = f"{NAME}: lifetimes"
+    trial = trial_seconds / 60
+    if 0 < stop_minutes < trial:
+        return failure(
+            name,
+            f"a sandbox would stop after {stop_minutes} idle minutes, a trial may take {trial:g}",
+            "leave SANDBOX_AUTO_STOP_MINUTES out of --extra-env-vars, or raise it",
+        )
+    return ok(
+        name, f"stop after {stop_minutes} idle minutes, a trial takes at most {trial:g}; delete {delete_minutes} later"
+    )
+
+
+def check_daytona_key(environment: Mapping[str, str]) -> Finding:
+    """Asks Daytona only where a key is here: who the key is, which makes and changes nothing."""
+    name, key, path = f"{NAME}: key", environment.get(KEY, ""), environment.get(f"{KEY}_FILE")
+    if not key and path:
+        found = check_key_file(f"{KEY}_FILE", Path(path).expanduser())
+        if found.status is Status.FAILURE:
+            return found
+        key = read_regular(Path(path).expanduser(), _LONGEST_KEY).decode("utf-8", "replace").strip()
+    if not key:
+        return warning(name, f"{KEY} is not set here, so Daytona was not asked", _PUT_IT)
+    if not key.isascii() or not key.isprintable():
+        return failure(name, f"{KEY} holds what no key can hold", "correct it")
+    url = f"{environment.get('DAYTONA_API_URL', _API).rstrip('/')}/api-keys/current"
+    try:
+        reply = call("GET", url, headers={"Authorization": f"Bearer {key}"}, seconds=_SECONDS)
+    except httpx.HTTPError as error:
+        return warning(name, f"{url} does not answer ({cause(error)}), so the key was not tried", _PUT_IT)
+    if reply.status in (401, 403):
+        return failure(name, f"{url} refuses the key ({reply.status})", "make a new one in Daytona's dashboard")
+    if reply.status != 200:
+        return warning(name, f"{url} answers HTTP {reply.status}, so the key was not tried", _PUT_IT)
+    return ok(name, f"{url} takes it")

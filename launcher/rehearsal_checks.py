@@ -1,0 +1,64 @@
+"""Checks of a rehearsed plan: those of a launch that concern data, agent server, tasks, addresses and time limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from launcher.checks.agent_server import bearer, check_agent_server, check_tasks
+from launcher.checks.key_files import check_key_file, key_files
+from launcher.checks.network import check_external_host
+from launcher.checks.ports import check_ports
+from launcher.checks.prompts import read_instance_ids
+from launcher.checks.way_back import check_way_back
+from launcher.options import LocalOptions
+from launcher.preflight import Check, Finding, Status
+from launcher.rehearsal import Rehearsal
+from local_engine.config import LocalRunConfig
+
+
+def rehearsal_checks(
+    rehearsal: Rehearsal, config: LocalRunConfig, options: LocalOptions, environment: Mapping[str, str]
+) -> list[Check]:
+    """`environment` is that of the agent function."""
+    url, host = str(config.agent_server_url), options.machines.session_server_external_host
+    checks = [
+        Check("agent server", lambda: check_service(config, url, environment)),
+        Check("session server", lambda: check_session_server(rehearsal, config, url, environment)),
+        *(
+            Check(f"key file {name}", lambda name=name, path=path: check_key_file(name, path))
+            for name, path in key_files(config.extra_env).items()
+        ),
+    ]
+    if host is not None:
+        checks.append(Check("external host", lambda: check_external_host(host, url)))
+    return checks
+
+
+def check_service(config: LocalRunConfig, url: str, environment: Mapping[str, str]) -> list[Finding]:
+    """The agent server, and its tasks against the prompts'; the sandboxes' lifetimes where the plan has any."""
+    trials = config.rollout_batch_size * config.n_samples_per_prompt
+    findings = check_agent_server(url, trials, trials, environment, _lifetime(config.extra_env))
+    if [finding.status for finding in findings] == [Status.FAILURE] or config.prompt_data is None:
+        return findings
+    ids = read_instance_ids(config.prompt_data)
+    return [*findings, check_tasks(url, ids, environment)] if ids else findings
+
+
+def check_session_server(
+    rehearsal: Rehearsal, config: LocalRunConfig, url: str, environment: Mapping[str, str]
+) -> list[Finding]:
+    """The plan's ports free on this machine, and reached by the agent server under the plan's address."""
+    ports, address = rehearsal.plan.session_ports, config.session_address
+    findings = check_ports({"session servers": ports}, url)
+    if any(finding.status is Status.FAILURE for finding in findings):
+        return findings
+    try:
+        headers = bearer(environment)
+    except (OSError, ValueError):
+        return findings  # said by the check of the agent server
+    return [*findings, *check_way_back(address.bind, address.host, ports, url, headers)]
+
+
+def _lifetime(variables: Mapping[str, str]) -> tuple[int, int] | None:
+    stop, delete = (variables.get(f"SANDBOX_AUTO_{what}_MINUTES", "") for what in ("STOP", "DELETE"))
+    return (int(stop), int(delete)) if stop.isdigit() and delete.isdigit() else None

@@ -1,0 +1,102 @@
+"""A file of JSON lines in blocks of whole lines, and what becomes of the lines of one block."""
+
+import io
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from miles_data.findings import DataError
+from miles_data.json_lines import OPENING_BRACE, item_of_line
+from miles_data.prompt_lengths import characters
+from miles_data.records import Record, outcome_of
+from miles_data.rows import Broken, JsonObject, Skipped
+from miles_data.rules import Rules
+
+BLOCK = 1 << 20
+_PROBE = 1 << 16  # bytes read at a time to find where a line ends
+
+
+class Block(NamedTuple):
+    """Bytes of the file from `start` up to `end`, which is behind a line feed or the end of the file."""
+
+    start: int
+    end: int
+
+
+class BlockRecord(NamedTuple):
+    """A record whose line lies, `length` bytes long, behind those of the records before it."""
+
+    instance_id: str
+    prompt: str | list[JsonObject] | int
+    length: int
+
+
+class BlockBroken(NamedTuple):
+    rule: str
+    text: str
+
+
+class BlockLine(NamedTuple):
+    """One line of a block: its bytes with the line feed, and what became of it; text is why it was left out."""
+
+    size: int
+    outcome: BlockRecord | BlockBroken | str
+
+
+def blocks_of(descriptor: int, size: int) -> Iterator[Block]:
+    """The first `size` bytes of a file, of which a block has `BLOCK` or, where a line goes on, more. Raises OSError."""
+    start = 0
+    while start < size:
+        end = start + BLOCK
+        while end < size:
+            found = os.pread(descriptor, _PROBE, end - 1).find(b"\n")
+            if found >= 0:
+                end += found
+                break
+            end += _PROBE
+        yield Block(start, min(end, size))
+        start = end
+
+
+def read_block(descriptor: int, block: Block) -> bytes:
+    """Raises DataError where the file has become shorter, and OSError."""
+    pieces: list[bytes] = []
+    start = block.start
+    while start < block.end:
+        piece = os.pread(descriptor, block.end - start, start)
+        if not piece:
+            raise DataError(f"the input became shorter while it was read: it ends at byte {start}, not {block.end}")
+        pieces.append(piece)
+        start += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def convert_block(data: bytes, rules: Rules, lengths_only: bool) -> tuple[list[BlockLine], list[bytes | memoryview]]:
+    """What becomes of the lines of a block that is not the file's first, and the pieces of its records' lines."""
+    found: list[BlockLine] = []
+    pieces: list[bytes | memoryview] = []
+    for line in _lines(data):
+        match outcome_of(item_of_line(line, ""), rules):
+            case Record() as record:
+                prompt = record.prompt
+                if lengths_only and not isinstance(prompt, int):
+                    prompt = characters(prompt)
+                pieces += record.line
+                found.append(BlockLine(len(line), BlockRecord(record.instance_id, prompt, record.size)))
+            case Broken(finding):
+                found.append(BlockLine(len(line), BlockBroken(finding.rule, finding.text)))
+            case Skipped(_, reason):
+                found.append(BlockLine(len(line), reason))
+    return found, pieces
+
+
+def _lines(data: bytes) -> Iterator[bytes | memoryview]:
+    """The lines with their ends, where possible without a copy."""
+    if b"\r" in data:
+        yield from io.BytesIO(data)
+        return
+    view, start = memoryview(data), 0
+    while start < len(data):
+        end = data.find(b"\n", start) + 1 or len(data)
+        yield view[start:end] if data[start] == OPENING_BRACE else data[start:end]
+        start = end

@@ -1,0 +1,1 @@
+"""Whether a run advances, answered from the files it leaves on disk."""
