@@ -14,7 +14,12 @@ from launcher.errors import OptionsError
 from launcher.secrets import is_secret_name
 
 ALIASES: Mapping[str, tuple[str, ...]] = {"session_server_external_host": ("--router-external-host",)}
-METAVARS: Mapping[str, str] = {"extra_env_vars": "NAME=VALUE ...", "families": "NAME,...", "target_modules": "NAME ..."}
+METAVARS: Mapping[str, str] = {
+    "argument_changes": "FILE ...",
+    "extra_env_vars": "NAME=VALUE ...",
+    "families": "NAME,...",
+    "target_modules": "NAME ...",
+}
 
 # Plain switches: off everywhere, so a --no-... twin would only lengthen the help (and read --no-no-wait).
 SWITCHES = frozenset(

@@ -54,7 +54,7 @@ MILES_DEFAULTS: Mapping[str, object] = {
     "miles_path": "/root/miles",
     "train_script": None,
     "model_shape": None,
-    "argument_changes": None,
+    "argument_changes": (),
     "session_server_port": 30000,
     "session_server_workers": 32,
     "sglang_router_port": 31000,
@@ -79,7 +79,7 @@ MILES_ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
 
 MILES_PATHS = frozenset(
     {
-        *("megatron_path", "miles_path", "train_script", "model_shape", "argument_changes", "base_dir"),
+        *("megatron_path", "miles_path", "train_script", "model_shape", "base_dir"),
         *("hf_checkpoint", "ref_load"),
         *("fp8_rollout_checkpoint", "save_dir", "load_dir", "save_traces_dir", "prompt_data", "harbor_tasks_dir"),
         "offload_train_disk_dir",

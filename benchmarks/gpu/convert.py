@@ -27,8 +27,9 @@ _PROBE = (5, 17, 300, 41, 999, 12, 7, 1500)  # token ids
 def command_line(argv: list[str]) -> list[str]:
     """Megatron's, and some of Miles' that its parser passes over."""
     parser = argparse.ArgumentParser(prog="convert", allow_abbrev=False)
-    for name in ("model-shape", "argument-changes", "hf-checkpoint", "save"):
+    for name in ("model-shape", "hf-checkpoint", "save"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--argument-changes", nargs="+", required=True)
     options = parser.parse_args(argv)
     shape = shape_from(options.model_shape, GLM_4_7_FLASH)
     arguments, _ = read_changes(options.argument_changes, frozenset()).applied(shape.megatron_arguments)

@@ -59,12 +59,24 @@ class TorchAttention(MegatronModule):
         return scaled_dot_product_attention(query, key, value, is_causal=True, scale=self._scale)
 
 
+class Norm(torch.nn.RMSNorm):
+    """RMSNorm whose gradient is summed over the ranks that share a sequence; Megatron's local one refuses to."""
+
+    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> None:
+        super().__init__(hidden_size, eps=eps)
+        self.weight.sequence_parallel = config.sequence_parallel
+
+
 def get_spec(args: Any, config: Any, vp_stage: int | None = None) -> Any:
     """What Miles' model provider asks a spec for."""
     stage = {} if vp_stage is None else {"vp_stage": vp_stage}
     spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=args.normalization, **stage)
     for layer in spec.layer_specs:
-        layer.submodules.self_attention.submodules.core_attention = TorchAttention
+        parts, attention = layer.submodules, layer.submodules.self_attention.submodules
+        parts.input_layernorm = parts.pre_mlp_layernorm = Norm
+        attention.q_layernorm = attention.kv_layernorm = Norm
+        attention.core_attention = TorchAttention
+    spec.layer_norm = Norm
     return spec
 
 

@@ -1,8 +1,8 @@
-"""Sends what a session server sends to one SGLang engine: straight, through the Rust router, through Miles' own.
+"""Sends what a session server sends to one SGLang engine: straight, and through the Rust router.
 
     python -m benchmarks.gpu.router --model FOLDER
 
-Prints a line for each way: HTTP status, and the beginning of the answer where it is not 200.
+Prints a line for each way: HTTP status, and whether the answer has the meta_info that a session server needs.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def main(argv: list[str] | None = None) -> int:
             name = "straight to the engine" if url == engine else "through the Rust router"
             reply = httpx.post(f"{url}/v1/chat/completions", content=body, timeout=60,
                                headers={"Content-Type": "application/json"})  # fmt: skip
-            print(f"router: {name}: {reply.status_code} {reply.text[:1500]}", flush=True)
+            found = "meta_info" in reply.json().get("choices", [{}])[0]
+            print(f"router: {name}: {reply.status_code}, meta_info {'there' if found else 'missing'}", flush=True)
     return 0
 
 

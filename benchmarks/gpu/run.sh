@@ -27,6 +27,7 @@ unpack() {
     done
     patch "$PACKAGES/miles/miles/backends/megatron_utils/initialize.py" 's/^    assert np.__version__/    pass  # &/' # runs with numpy 2
     patch "$PACKAGES/miles/sgl_kernel/elementwise.py" 's/    _has_flashinfer = True/    _has_flashinfer = False/' # its sources are not carried
+    patch "$PACKAGES/miles/miles/utils/distributed_utils.py" 's/else "pg_options"/else "backend_options"/' # takes torch 2.11 for older than 2.6
     python3 -m compileall -q -j 0 "$PACKAGES" >/dev/null # a dozen processes import all this
     say "unpacked $*"
 }
@@ -75,13 +76,13 @@ convert() {
     grep 'log-probabilities' "$OUT/convert.log"
 }
 
-# job NAME LIMIT OPTION... : run.py as a user would start it, with its preflight
+# job NAME LIMIT OPTION... : run.py as a user would start it, with its preflight; CHANGES are further files of changes
 job() {
     local name=$1 limit=$2
     shift 2
     limited "$limit" "$name" python3 run.py --num-gpus-per-node "${GPUS:-1}" \
         --miles-path "$PACKAGES/miles" --megatron-path "$PACKAGES/miles" --train-script benchmarks/gpu/train.py \
-        --model-shape $shape --argument-changes "${CHANGES:-$changes}" \
+        --model-shape $shape --argument-changes $changes $CHANGES \
         --hf-checkpoint "$WORK/tiny" --ref-load "$WORK/reference" --skip-prepare \
         --prompt-data "$WORK/prompts.jsonl" --harbor-tasks-dir "$WORK/tasks" --agent-server-url http://127.0.0.1:11000 \
         --max-seq-len 2048 --rollout-max-response-len 64 --lr 3e-4 --no-use-prometheus --miles-host-ip 127.0.0.1 \

@@ -1,23 +1,24 @@
 """`--argument-changes`: where an installation cannot take what a recipe passes, each difference with its reason.
 
-A JSON file of two objects, either of which may be missing:
+JSON files of two objects, either of which may be missing:
 
     {"leave_out": {"--moe-grouped-gemm": "no Transformer Engine here"},
      "set": {"--transformer-impl": {"values": ["local"], "reason": "no Transformer Engine here"}}}
 
-`set` replaces the values of a flag in its place, or adds the flag; a flag without a value has an empty list.
+`set` replaces the values of a flag in its place, or adds the flag; a flag without a value has an empty list. Placement
+and memory of the plan stay those of the recipe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 from launcher.checks.checkpoints import read_object
 from launcher.errors import OptionsError
 from launcher.miles.capabilities import grouped
+from launcher.paths import absolute
 from launcher.secrets import validate_no_credentials
 
 _OPTION = "--argument-changes"
@@ -60,31 +61,41 @@ class ArgumentChanges:
         return tuple(kept), notes
 
 
-def read_changes(path: str | None, options: Set[str]) -> ArgumentChanges:
-    """The file's changes; none without a file. `options` are the launcher's own flags, which are the way to set those.
+def read_changes(paths: Sequence[str], options: Set[str]) -> ArgumentChanges:
+    """The changes of all files. `options` are the launcher's own flags, which are the way to set those.
 
-    Raises OptionsError: not such a file, a flag without a reason, one that the launcher has an option for.
+    Raises OptionsError: not such a file, a flag without a reason, one that the launcher has an option for, or one that
+    is named twice.
     """
-    if path is None:
-        return ArgumentChanges()
+    leave_out: dict[str, str] = {}
+    settings: dict[str, Setting] = {}
+    for path in paths:
+        changes = _read(path)
+        for flag in (*changes.leave_out, *changes.set):
+            if not flag.startswith("--") or "=" in flag:
+                raise OptionsError(f"{_OPTION} {path}: {flag!r:.60} is no flag; write --name, its values apart")
+            if flag in options:
+                raise OptionsError(f"{_OPTION} {path}: {flag} is an option of this launcher; give it there")
+            if flag in leave_out or flag in settings or (flag in changes.leave_out and flag in changes.set):
+                raise OptionsError(f"{_OPTION} {path}: {flag} is named twice; keep one")
+        leave_out |= changes.leave_out
+        settings |= changes.set
+    return ArgumentChanges(leave_out, settings)
+
+
+def _read(path: str) -> ArgumentChanges:
     try:
-        content = read_object(Path(path))
+        content = read_object(absolute(path))
     except FileNotFoundError:
         raise OptionsError(f"{_OPTION} {path} is not there; write one, or leave the option out") from None
     except (OSError, ValueError) as error:
         raise OptionsError(f"{_OPTION} {path} cannot be read as a JSON object: {error}") from None
     if unknown := sorted(set(content) - {_LEAVE_OUT, _SET}):
         raise OptionsError(f"{_OPTION} {path}: {', '.join(unknown)} is neither {_LEAVE_OUT} nor {_SET}")
-    leave_out = {flag: _reason(path, flag, why) for flag, why in _object(path, content, _LEAVE_OUT).items()}
-    settings = {flag: _setting(path, flag, what) for flag, what in _object(path, content, _SET).items()}
-    if both := sorted(leave_out.keys() & settings.keys()):
-        raise OptionsError(f"{_OPTION} {path}: {', '.join(both)} is both left out and set; keep one")
-    for flag in (*leave_out, *settings):
-        if not flag.startswith("--") or "=" in flag:
-            raise OptionsError(f"{_OPTION} {path}: {flag!r:.60} is no flag; write --name, its values apart")
-        if flag in options:
-            raise OptionsError(f"{_OPTION} {path}: {flag} is an option of this launcher; give it there")
-    return ArgumentChanges(leave_out, settings)
+    return ArgumentChanges(
+        {flag: _reason(path, flag, why) for flag, why in _object(path, content, _LEAVE_OUT).items()},
+        {flag: _setting(path, flag, what) for flag, what in _object(path, content, _SET).items()},
+    )
 
 
 def _object(path: str, content: Mapping[str, Any], name: str) -> dict[str, object]:
