@@ -33,6 +33,7 @@ from launcher.miles.parallel import (
 from launcher.miles.placement import placement
 from launcher.miles.recipe import Conversion, Recipe, Run
 from launcher.model_shape import BF16, GLM_4_7_FLASH
+from launcher.model_shape_file import shape_from
 from launcher.options import Asynchrony, AsyncOptions, miles_install
 from launcher.save_folder import tracked_start
 
@@ -176,10 +177,9 @@ def validate_numbers(flash: AsyncFlash, batch: int) -> None:
 
 
 def recipe(options: Options, run: Run) -> Recipe:
-    shape, rollout, miles, flash, files = (
-        GLM_4_7_FLASH, options.rollout, miles_install(options), options.flash, options.files,
-    )  # fmt: skip
+    rollout, miles, flash, files = options.rollout, miles_install(options), options.flash, options.files
     assert flash is not None, "a group of --engine miles"
+    shape = shape_from(miles.model_shape, GLM_4_7_FLASH)
     validate_weights_can_change_in_place(flash, options.asynchrony)
     validate_numbers(flash, rollout.rollout_batch_size)
     traces = args.traces(files, default=str(Path(str(files.save_dir), "traces")))

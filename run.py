@@ -31,6 +31,7 @@ from launcher.miles.parallel import (
 from launcher.miles.placement import placement
 from launcher.miles.recipe import Conversion, Recipe, Run
 from launcher.model_shape import BF16, GLM_4_7_FLASH
+from launcher.model_shape_file import shape_from
 from launcher.options import LocalOptions, miles_install
 from launcher.save_folder import tracked_start
 
@@ -93,9 +94,10 @@ ENGINES: Mapping[str, EngineRules] = {"miles": MILES, "local": LOCAL}
 
 
 def recipe(options: Options, run: Run) -> Recipe:
-    shape, rollout, miles, flash = GLM_4_7_FLASH, options.rollout, miles_install(options), options.flash
+    rollout, miles, flash = options.rollout, miles_install(options), options.flash
     assert flash is not None, "a group of --engine miles"
     files, traces = options.files, args.traces(options.files)
+    shape = shape_from(miles.model_shape, GLM_4_7_FLASH)
 
     layout = colocated_layout(options.machines.num_nodes, int(options.machines.num_gpus_per_node or 0))
     tensor = largest_tensor_parallel(shape, layout.gpus_per_node, at_most=4)

@@ -34,6 +34,7 @@ from launcher.miles.parallel import (
 from launcher.miles.placement import placement
 from launcher.miles.recipe import Offload, Recipe, Run, SandboxLifetime
 from launcher.model_shape import GLM_5_2
+from launcher.model_shape_file import shape_from
 from launcher.options import LocalOptions, Lora, miles_install
 from launcher.save_folder import StartPoint
 
@@ -181,10 +182,11 @@ def find_start(options: Options) -> StartPoint:
 
 
 def recipe(options: Options, run: Run) -> Recipe:
-    shape, rollout, miles, glm, lora, files = (
-        GLM_5_2, options.rollout, miles_install(options), options.glm52, options.lora, options.files,
+    rollout, miles, glm, lora, files = (
+        options.rollout, miles_install(options), options.glm52, options.lora, options.files,
     )  # fmt: skip
     assert glm is not None and lora is not None, "groups of --engine miles"
+    shape = shape_from(miles.model_shape, GLM_5_2)
     validate_backend_carries_the_length(glm, rollout.max_seq_len)
     validate_engine_serves_the_sessions(glm, rollout.max_seq_len)
     traces = args.traces(files, default=str(Path(str(files.save_dir), "traces")))

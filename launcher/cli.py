@@ -14,7 +14,12 @@ from launcher.errors import OptionsError
 from launcher.secrets import is_secret_name
 
 ALIASES: Mapping[str, tuple[str, ...]] = {"session_server_external_host": ("--router-external-host",)}
-METAVARS: Mapping[str, str] = {"extra_env_vars": "NAME=VALUE ...", "families": "NAME,...", "target_modules": "NAME ..."}
+METAVARS: Mapping[str, str] = {
+    "argument_changes": "FILE ...",
+    "extra_env_vars": "NAME=VALUE ...",
+    "families": "NAME,...",
+    "target_modules": "NAME ...",
+}
 
 # Plain switches: off everywhere, so a --no-... twin would only lengthen the help (and read --no-no-wait).
 SWITCHES = frozenset(
@@ -28,6 +33,12 @@ SWITCHES = frozenset(
 def flag(option: str) -> str:
     """`save_dir` -> `--save-dir`."""
     return "--" + option.replace("_", "-")
+
+
+def own_flags(options: type) -> frozenset[str]:
+    """Every option of a launcher as it is spelled on the command line, other spellings included."""
+    flags = {flag(name) for _, group in groups_of(options) for name, _, _ in fields_of(group)}
+    return frozenset(flags.union(*ALIASES.values()))
 
 
 def without_none(hint: Any) -> Any:
@@ -64,8 +75,7 @@ def parse(
 
     Exits with 0 after --help and with 2, naming near misses, on anything that is not an option of this launcher.
     """
-    known = {flag(name) for _, group in groups_of(options) for name, _, _ in fields_of(group)}
-    known |= {alias for names in ALIASES.values() for alias in names}
+    known = own_flags(options)
     _refuse_keys(argv, known)
     _refuse_two_spellings(argv)
     for option, reason in (lacks or {}).items():

@@ -53,6 +53,8 @@ MILES_DEFAULTS: Mapping[str, object] = {
     "megatron_path": "/root/Megatron-LM",
     "miles_path": "/root/miles",
     "train_script": None,
+    "model_shape": None,
+    "argument_changes": (),
     "session_server_port": 30000,
     "session_server_workers": 32,
     "sglang_router_port": 31000,
@@ -77,7 +79,8 @@ MILES_ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
 
 MILES_PATHS = frozenset(
     {
-        *("megatron_path", "miles_path", "train_script", "base_dir", "hf_checkpoint", "ref_load"),
+        *("megatron_path", "miles_path", "train_script", "model_shape", "base_dir"),
+        *("hf_checkpoint", "ref_load"),
         *("fp8_rollout_checkpoint", "save_dir", "load_dir", "save_traces_dir", "prompt_data", "harbor_tasks_dir"),
         "offload_train_disk_dir",
     }
@@ -87,7 +90,10 @@ MILES_DERIVED: Mapping[str, Callable[[Mapping[str, object]], object]] = {
     "prometheus_run_name": lambda values: values["wandb_run_name"],
 }
 
-_OF_MILES = ("train_script", "session_server_port", "session_server_workers", "sglang_router_port")
+_OF_MILES = (
+    *("train_script", "model_shape", "argument_changes"),
+    *("session_server_port", "session_server_workers", "sglang_router_port"),
+)
 _ONE_PROCESS = "the local engine is one process on this machine"
 _OWN_TRAINER = "the local engine trains with PyTorch"
 _NO_EXPORTER = "the local engine exports no metrics to Prometheus"

@@ -41,6 +41,10 @@ class MilesInstall:
     megatron_path: Annotated[str | None, "Megatron-LM folder"]
     miles_path: Annotated[str | None, "Miles folder: a checkout, or the folder of an installed package"]
     train_script: Annotated[str | None, "driver to start instead of the one in --miles-path"]
+    model_shape: Annotated[str | None, "JSON: the recipe's architecture in other sizes, over those of its model"]
+    argument_changes: Annotated[
+        tuple[str, ...], "JSON files: arguments to set or leave out for this installation, with reasons"
+    ]
     session_server_port: Annotated[int, "port of the first session server"]
     session_server_workers: Annotated[int, "session servers, on consecutive ports"]
     sglang_router_port: Annotated[int, "port of the router"]

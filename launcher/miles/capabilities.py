@@ -13,6 +13,10 @@ from launcher.errors import OptionsError
 
 _FLAG = re.compile(r"""["'](--[a-z0-9][a-z0-9-]*)["']""")
 _PORT = "--session-server-port"
+# The newest knows by --tito-model what may follow an answer; an older one takes tool messages alone unless told.
+_APPENDED_ROLES = "--tito-allowed-append-roles"
+# Only with it does an older Miles call the generate and rollout functions of the recipes; the newest always does.
+_ROLLOUT_SWITCH = "MILES_EXPERIMENTAL_ROLLOUT_REFACTOR"
 
 
 class SessionPorts(Enum):
@@ -29,6 +33,7 @@ class Capabilities:
 
     flags: frozenset[str] | None
     session_ports: SessionPorts
+    switches_rollout: bool = False  # generate and rollout functions of a recipe are called only when told to
 
     def has(self, flag: str) -> bool:
         return self.flags is None or flag in self.flags
@@ -77,7 +82,7 @@ def read_capabilities(miles_path: Path) -> Capabilities:
     else:
         several = any(_takes_several(source, _PORT) for source in sources if _PORT in source)
         ports = SessionPorts.RANGE if several else SessionPorts.SINGLE
-    return Capabilities(flags, ports)
+    return Capabilities(flags, ports, any(_ROLLOUT_SWITCH in source for source in sources))
 
 
 def adapt(
@@ -114,6 +119,15 @@ def adapt(
             notes.append(f"this Miles has no {flag}, left out: {OPTIONAL[flag]}")
         else:
             lacking.append(flag)
+    if can.has(_APPENDED_ROLES) and "--use-session-server" in groups and _APPENDED_ROLES not in groups:
+        kept += [_APPENDED_ROLES, "tool", "user"]
+        notes.append(
+            f"this Miles takes tool messages alone after an answer: {_APPENDED_ROLES} tool user lets agents send "
+            "what a command printed as a user's"
+        )
+    if can.switches_rollout and _ROLLOUT_SWITCH not in variables:
+        variables[_ROLLOUT_SWITCH] = "1"
+        notes.append(f"this Miles calls generate and rollout functions of ours only with {_ROLLOUT_SWITCH}=1")
     if lacking:
         raise OptionsError(
             f"the Miles in --miles-path has no {', '.join(lacking)}, and without the run would not be what was asked "

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.cli import flag
+from launcher.cli import flag, own_flags
+from launcher.miles.argument_changes import read_changes
 from launcher.miles.capabilities import Capabilities, adapt, grouped
 from launcher.miles.job_environment import job_environment
 from launcher.miles.memory import GIB, H200_GIB, estimate
@@ -46,13 +47,16 @@ def train_script(options: CommonOptions, recipe: Recipe) -> str:
 def build_plan[T: CommonOptions](
     program: str, resolved: Resolved[T], recipe: Recipe, run: Run, facts: Facts, environment: Mapping[str, str]
 ) -> Plan:
-    """Raises OptionsError where the installed Miles lacks what this plan cannot do without."""
+    """Raises OptionsError where the installed Miles lacks what this plan cannot do without, and for a file of
+    `--argument-changes` that cannot be used."""
     options = resolved.options
     miles = miles_install(options)
     wanted = job_environment(
         options, miles, recipe.environment, recipe.traces, nvlink=facts.nvlink, environment=environment
     )
-    arguments, job, adapted = adapt(recipe.arguments, wanted, facts.capabilities)
+    changes = read_changes(miles.argument_changes, own_flags(type(options)))
+    changed, differences = changes.applied(recipe.arguments)
+    arguments, job, adapted = adapt(changed, wanted, facts.capabilities)
     save_dir = Path(str(options.files.save_dir))
     trained = None if options.job.mode == "debug_rollout_only" else recipe.training
     more = {**recipe.memory, "checkpoints": checkpoints(options, recipe, run)}
@@ -79,7 +83,7 @@ def build_plan[T: CommonOptions](
             **{Path(path).stem: path for path in recipe.generated},
         },
         memory=memory,
-        notes=(*_notes(resolved, recipe, run, facts, adapted, job), f"Memory: {memory['verdict']}."),
+        notes=(*_notes(resolved, recipe, run, facts, differences + adapted, job), f"Memory: {memory['verdict']}."),
     )
 
 

@@ -48,19 +48,21 @@ def sample(**changes: Any) -> dict[str, Any]:
     return {**real("miles_rollout.pt")["samples"][0], **changes}
 
 
-def test_rollout_dump_of_the_samples_of_a_real_one_differs_only_by_its_metadata(tmp_path: Path) -> None:
-    theirs = real("miles_rollout.pt")
-    ours = read(Dumps(tmp_path).rollout(0, theirs["samples"], {"seconds": 1.5}))
+@pytest.mark.parametrize("name", ["miles_rollout.pt", "gpu_run/rollout_data/1.pt"])
+def test_rollout_dump_of_the_samples_of_a_real_one_differs_only_by_its_metadata(tmp_path: Path, name: str) -> None:
+    theirs = real(name)
+    ours = read(Dumps(tmp_path).rollout(theirs["rollout_id"], theirs["samples"], {"seconds": 1.5}))
     assert ours.pop("metadata") == {"seconds": 1.5}
     assert ours == theirs
     assert shape(ours) == shape(theirs)
 
 
-def test_train_dump_of_the_data_of_a_real_one_is_the_same(tmp_path: Path) -> None:
-    theirs = real("miles_train.pt")
+@pytest.mark.parametrize("name", ["miles_train.pt", "gpu_run/train_data/1_0.pt"])
+def test_train_dump_of_the_data_of_a_real_one_is_the_same(tmp_path: Path, name: str) -> None:
+    theirs = real(name)
     path = Dumps(tmp_path).train(theirs["rollout_id"], theirs["rank"], theirs["rollout_data"])
     ours = read(path)
-    assert path == tmp_path / "train_data" / "0_0.pt"
+    assert path == tmp_path / "train_data" / f"{theirs['rollout_id']}_0.pt"
     assert shape(ours) == shape(theirs)
     assert list(ours["rollout_data"]) == list(theirs["rollout_data"])
     for name in ("tokens", "loss_masks", "rollout_log_probs", "log_probs", "advantages", "returns"):

@@ -38,3 +38,14 @@ def test_without_the_rollout_the_train_dump_gives_the_step(disk: RunOnDisk) -> N
     (step,) = read_run(disk.traces).steps
     assert (step.trajectories, step.tokens, step.truncated) == (16, 61.0, 8)
     assert round(step.reward_mean or 0, 4) == 0.0825 and round(step.reward_std or 0, 4) == 0.0177
+
+
+def test_a_run_of_ours_with_the_real_miles_has_finished(disk: RunOnDisk) -> None:
+    shutil.copytree(DATA / "gpu_run", disk.traces, dirs_exist_ok=True)
+    report = read_run(disk.traces)
+    assert report.verdict is Verdict.FINISHED
+    assert report.findings == ()
+    assert [step.reward_mean for step in report.steps] == [0.875, 0.90625]
+    assert [step.groups_with_signal for step in report.steps] == [3, 2]
+    assert [step.discarded for step in report.steps] == [16, 16]
+    assert (report.last_rollout, report.last_trained) == (1, 1)

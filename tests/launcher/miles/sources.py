@@ -24,6 +24,15 @@ def may(root: Path) -> Path:
     return _write(root, set(NAMES["miles"]) - later, session_port="default=None")
 
 
+def may_package(root: Path) -> Path:
+    """The one on PyPI: it has to be told which roles may follow an answer and to call functions of a recipe."""
+    may(root)
+    (root / "miles" / "rollout_options.py").write_text(
+        'parser.add_argument("--tito-allowed-append-roles")\nos.environ.get("MILES_EXPERIMENTAL_ROLLOUT_REFACTOR")\n'
+    )
+    return root
+
+
 def _write(root: Path, flags: set[str], session_port: str) -> Path:
     folder = root / "miles" / "utils"
     folder.mkdir(parents=True)

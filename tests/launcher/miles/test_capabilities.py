@@ -38,6 +38,24 @@ def test_may_starts_one_session_server_and_that_is_said(tmp_path: Path) -> None:
     assert "one session server, not 32" in notes[0]
 
 
+def test_a_miles_that_takes_tool_messages_alone_is_told_of_users(tmp_path: Path) -> None:
+    can = read_capabilities(sources.may_package(tmp_path))
+    arguments, _, notes = adapt(SESSIONS, {}, can)
+    assert arguments[-3:] == ("--tito-allowed-append-roles", "tool", "user")
+    assert any("lets agents send what a command printed" in note for note in notes)
+    chosen = (*SESSIONS, "--tito-allowed-append-roles", "tool")
+    assert adapt(chosen, {}, can)[0].count("--tito-allowed-append-roles") == 1
+    assert "--tito-allowed-append-roles" not in adapt(("--num-rollout", "3"), {}, can)[0]
+
+
+def test_a_miles_that_must_be_told_to_call_our_functions_is_told(tmp_path: Path) -> None:
+    can = read_capabilities(sources.may_package(tmp_path))
+    _, environment, _ = adapt(SESSIONS, {}, can)
+    assert environment == {"MILES_EXPERIMENTAL_ROLLOUT_REFACTOR": "1", "MILES_ROUTER_EXTERNAL_HOST": "trainer"}
+    _, environment, _ = adapt(SESSIONS, {"MILES_EXPERIMENTAL_ROLLOUT_REFACTOR": "0"}, can)
+    assert environment["MILES_EXPERIMENTAL_ROLLOUT_REFACTOR"] == "0"
+
+
 def test_what_a_run_can_do_without_is_left_out_and_named(tmp_path: Path) -> None:
     can = read_capabilities(sources.may(tmp_path))
     arguments, _, notes = adapt(("--use-miles-dashboard", "--num-rollout", "3"), {}, can)

@@ -20,6 +20,7 @@ from tests.launcher.miles import sources
 from tests.launcher.miles.launchers import SCRIPTS, launcher
 
 GOLDEN = ROOT / "tests" / "golden"
+GPU = ROOT / "benchmarks" / "gpu"
 
 # name -> launcher, flags, environment. TMP stands for a folder that the fixture fills.
 CASES: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -56,6 +57,18 @@ CASES: dict[str, tuple[str, str, dict[str, str]]] = {
     ),
     "sync_august": ("sync", "--miles-path TMP/august --router-external-host trainer.example", {}),
     "sync_may": ("sync", "--miles-path TMP/may", {}),
+    "sync_tiny_one_gpu": (
+        "sync",
+        f"--num-gpus-per-node 1 --miles-path TMP/may_package --model-shape {GPU}/model_shape.json "
+        f"--argument-changes {GPU}/no_transformer_engine.json {GPU}/no_offload.json --skip-prepare",
+        {},
+    ),
+    "sync_tiny_split": (
+        "sync",
+        f"--num-gpus-per-node 2 --miles-path TMP/may_package --model-shape {GPU}/model_shape.json "
+        f"--argument-changes {GPU}/no_transformer_engine.json {GPU}/split.json --skip-prepare",
+        {},
+    ),
     "async_documented": ("async", "--num-nodes 8", {}),
     "async_two_train": ("async", "--num-nodes 4 --train-num-nodes 2", {}),
     "async_p2p": ("async", "--pause-generation-mode retract --update-weight-transfer-mode p2p", {}),
@@ -114,6 +127,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "adapters" / "iter_0000029" / "adapter" / "training_state_rank6.pt").unlink()
     sources.august(tmp_path / "august")
     sources.may(tmp_path / "may")
+    sources.may_package(tmp_path / "may_package")
     return tmp_path
 
 
@@ -152,7 +166,9 @@ def test_every_golden_file_has_its_case_and_every_launcher_seven() -> None:
 def test_every_flag_of_a_plan_exists_in_miles_megatron_or_sglang(
     case: str, planned: Callable[[str], dict[str, Any]]
 ) -> None:
-    known = {flag for part in ("miles", "miles_newer", "megatron", "sglang") for flag in sources.NAMES[part]}
+    parts = ("miles", "miles_newer", "miles_older", "megatron", "sglang")
+    known = {flag for part in parts for flag in sources.NAMES[part]}
+    known |= {flag.replace("--", "--no-", 1) for flag in known}
     flags = [flag for flag, _ in grouped(planned(case)["arguments"])]
     assert set(flags) <= known
     assert len(flags) == len(set(flags)), "a flag given twice"
