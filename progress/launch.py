@@ -37,7 +37,7 @@ def read_launch(traces: Path) -> Launch:
     """The launch file beside the dumps, else the newest of the save folder around them. Never raises."""
     candidates = [traces / LAUNCH, *_newest_first(traces.parent / "launch"), *_newest_first(traces / "launch")]
     for path in candidates:
-        if path.exists():
+        if os.path.exists(path):
             return _read(path)
     return Launch()
 
