@@ -14,7 +14,7 @@ import orjson
 from progress.run_folder import LAUNCH
 
 _LARGEST = 16 * 2**20  # bytes of a launch file
-_MOST_RANKS = 100_000
+_MOST_RANKS = 16_384  # more would take memory for every step that lacks them
 
 
 @dataclass(frozen=True)

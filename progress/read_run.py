@@ -18,6 +18,7 @@ from progress.settings import ReadSettings
 from progress.step import Step
 from progress.timeline import Timeline, timeline
 from progress.trajectories_ended import AllEnded, all_ended
+from progress.words import plural
 
 __all__ = ["ReadSettings", "read_run", "read_samples"]
 
@@ -70,7 +71,7 @@ def _no_run(folder: Path) -> RunReport:
     below = runs_below(folder)
     if below:
         newest = max(below, key=lambda run: run.stat().st_mtime)
-        reason = f"{folder} holds {len(below)} runs and is none; name one of them, the newest is {newest}"
+        reason = f"{folder} holds {plural(len(below), 'run')} and is none; name one, the newest is {newest}"
     else:
         reason = _why_none(folder)
     return RunReport(folder, time.time(), Verdict.NO_DATA, reason, None, None, None, (), (), {}, ())
