@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from launcher.engines import LOCAL, MILES_DEFAULTS, MILES_DERIVED, MILES_ENVIRONMENT, MILES_PATHS, EngineRules
+from launcher.engines import LOCAL, EngineRules, miles_rules
 from launcher.errors import OptionsError
 from launcher.main import Launcher
 from launcher.miles import arguments as args
@@ -69,10 +69,8 @@ class Options(AsyncOptions):
     flash: AsyncFlash | None
 
 
-MILES = EngineRules(
-    name="miles",
-    defaults={
-        **MILES_DEFAULTS,
+MILES = miles_rules(
+    {
         "num_nodes": 8,
         "train_num_nodes": 1,
         "model_name": "GLM-4.7-Flash",
@@ -104,12 +102,8 @@ MILES = EngineRules(
         "agent_server_url": "http://localhost:8080",
         "wandb_run_name": "glm47-flash-swe-async",
     },
-    environment=MILES_ENVIRONMENT,
-    refused={},
-    paths=MILES_PATHS,
     shown={"save_traces_dir": "<save-dir>/traces; disabled: none"},
     derived={
-        **MILES_DERIVED,
         "hf_checkpoint": lambda values: f"/models/zai-org/{values['model_name']}",
         "ref_load": lambda values: f"/models/zai-org/{values['model_name']}_torch_dist",
     },

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from launcher.engines import LOCAL, MILES_DEFAULTS, MILES_DERIVED, MILES_ENVIRONMENT, MILES_PATHS, EngineRules
+from launcher.engines import LOCAL, EngineRules, miles_rules
 from launcher.main import Launcher
 from launcher.miles import arguments as args
 from launcher.miles import memory
@@ -58,10 +58,8 @@ class Options(LocalOptions):
     flash: FlashFiles | None
 
 
-MILES = EngineRules(
-    name="miles",
-    defaults={
-        **MILES_DEFAULTS,
+MILES = miles_rules(
+    {
         "num_nodes": 1,
         "base_dir": "/root",
         "model_name": "GLM-4.7-Flash",
@@ -79,12 +77,7 @@ MILES = EngineRules(
         "agent_server_url": "http://agent_env:11000",
         "wandb_run_name": "glm47-flash-swe-tito",
     },
-    environment=MILES_ENVIRONMENT,
-    refused={},
-    paths=MILES_PATHS,
-    shown={},
     derived={
-        **MILES_DERIVED,
         "hf_checkpoint": lambda values: f"zai-org/{values['model_name']}",
         "ref_load": lambda values: str(Path(str(values["base_dir"]), f"{values['model_name']}_torch_dist")),
     },

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from launcher.engines import LOCAL, MILES_DEFAULTS, MILES_DERIVED, MILES_ENVIRONMENT, MILES_PATHS, EngineRules
+from launcher.engines import LOCAL, EngineRules, miles_rules
 from launcher.errors import OptionsError
 from launcher.main import Launcher
 from launcher.miles import arguments as args
@@ -76,10 +76,8 @@ class Options(LocalOptions):
     glm52: Glm52 | None
 
 
-MILES = EngineRules(
-    name="miles",
-    defaults={
-        **MILES_DEFAULTS,
+MILES = miles_rules(
+    {
         "num_nodes": 4,
         "session_server_port": 30001,
         "sglang_router_port": 31001,
@@ -112,11 +110,7 @@ MILES = EngineRules(
         "agent_server_url": "http://localhost:8080",
         "wandb_run_name": "glm52-lora-tb2-daytona",
     },
-    environment=MILES_ENVIRONMENT,
-    refused={},
-    paths=MILES_PATHS,
     shown={"save_traces_dir": "<save-dir>/traces; disabled: none"},
-    derived=MILES_DERIVED,
 )
 
 _ENGINES_OF_MILES = "the local engine samples without SGLang; leave it out"

@@ -188,13 +188,17 @@ LOCAL = EngineRules(
 
 
 def miles_rules(
-    defaults: Mapping[str, object], derived: Mapping[str, Callable[[Mapping[str, object]], object]] | None = None
+    defaults: Mapping[str, object],
+    *,
+    derived: Mapping[str, Callable[[Mapping[str, object]], object]] | None = None,
+    shown: Mapping[str, str] | None = None,
 ) -> EngineRules:
-    """The rules of `--engine miles`: a launcher's own defaults over those that no launcher changes."""
+    """The rules of `--engine miles`: what a launcher says itself, over what no launcher changes."""
     return EngineRules(
         name="miles",
         defaults={**MILES_DEFAULTS, **defaults},
         environment=MILES_ENVIRONMENT,
+        shown=shown or {},
         paths=MILES_PATHS,
         derived={**MILES_DERIVED, **(derived or {})},
     )
