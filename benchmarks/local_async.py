@@ -41,7 +41,7 @@ class Options:
     max_weight_staleness: int = 1
     pause_generation_mode: str = "retract"
     arguments: str = ""
-    """Further options of both launchers, as one text."""
+    """Further options of both launchers, as one text: --arguments="--families rename,copy"."""
     json: Path | None = None
     """Also write the figures here."""
 
@@ -130,7 +130,7 @@ def table(medians: dict[str, dict[str, float]], options: Options) -> Table:
         "groups with signal",
         "tokens",
     ):
-        shown.add_column(name, justify="right")
+        shown.add_column(name, justify="right", no_wrap=not name)
     for kind, values in medians.items():
         shown.add_row(
             kind,

@@ -22,6 +22,7 @@ def find(scan: Scan, steps: Sequence[Step], ended: AllEnded, times: Timeline, no
     """Ordered by rollout; what belongs to none comes first."""
     found = [
         *_bad_files(scan, now),
+        *_torn_outcomes(scan),
         *_gaps(scan),
         *_rewritten(scan, ended, times),
         *(finding for step in steps if (finding := _no_signal(step)) is not None),
@@ -41,22 +42,32 @@ def _bad_files(scan: Scan, now: float) -> Iterator[Finding]:
         yield Finding(Kind.UNREADABLE, None, f"{plural(more, 'more file')} skipped")
 
 
+def _torn_outcomes(scan: Scan) -> Iterator[Finding]:
+    for name, tally in scan.outcomes.items():
+        if tally.torn > 0:
+            yield Finding(Kind.UNREADABLE, None, f"{name}: {plural(tally.torn, 'line')} skipped, no JSON object")
+
+
 def _gaps(scan: Scan) -> Iterator[Finding]:
     there = sorted(scan.folder.rollouts)
     for (_, before), (after, _) in pairwise(stretches(there)):
+        # One stray name may claim a number a billion away: nothing here takes memory for each that is missing.
         missing = range(before + 1, after)
-        text = f"{plural(len(missing), 'rollout')} missing between {before} and {after}: {listed(missing)}"
+        which = listed(missing) if len(missing) <= _SHORT_GAP else f"{missing[0]} to {missing[-1]}"
+        text = f"{plural(len(missing), 'rollout')} missing between {before} and {after}: {which}"
         for rollout_id in missing if len(missing) <= _SHORT_GAP else missing[:1]:
             yield Finding(Kind.GAP, rollout_id, text)
 
 
 def _rewritten(scan: Scan, ended: AllEnded, times: Timeline) -> Iterator[Finding]:
     left = f"; {listed(times.leftover)} left from before" if times.leftover else ""
-    for rollout_id in sorted(scan.replaced | times.again | (ended.repeated & scan.rollouts.keys())):
+    for rollout_id in sorted(scan.replaced | times.again | times.untrained | (ended.repeated & scan.rollouts.keys())):
         if rollout_id in times.again:
             why = f"its dump is newer than that of rollout {min(times.leftover)}"
         elif rollout_id in ended.repeated:
             why = "its trajectories ended twice, in two processes"
+        elif rollout_id in times.untrained:
+            why = "its train dumps are older than it"
         else:
             why = "an earlier look saw another dump"
         yield Finding(Kind.REWRITTEN, rollout_id, f"rollout {rollout_id} was written again after a resume: {why}{left}")

@@ -14,7 +14,7 @@ import orjson
 from progress.run_folder import LAUNCH
 
 _LARGEST = 16 * 2**20  # bytes of a launch file
-_MOST_RANKS = 100_000
+_MOST_RANKS = 16_384  # more would take memory for every step that lacks them
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def read_launch(traces: Path) -> Launch:
     """The launch file beside the dumps, else the newest of the save folder around them. Never raises."""
     candidates = [traces / LAUNCH, *_newest_first(traces.parent / "launch"), *_newest_first(traces / "launch")]
     for path in candidates:
-        if path.exists():
+        if os.path.exists(path):
             return _read(path)
     return Launch()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,13 +11,14 @@ from progress.find import find
 from progress.judge import Situation, judge
 from progress.make_steps import make_evaluations, make_steps, since_last
 from progress.read_samples import read_samples
-from progress.run_folder import find_traces, runs_below
+from progress.run_folder import TRACES, find_traces, runs_below
 from progress.run_report import RunReport, Verdict
 from progress.scan import Report, scan
 from progress.settings import ReadSettings
 from progress.step import Step
 from progress.timeline import Timeline, timeline
 from progress.trajectories_ended import AllEnded, all_ended
+from progress.words import plural
 
 __all__ = ["ReadSettings", "read_run", "read_samples"]
 
@@ -69,14 +71,25 @@ def _no_run(folder: Path) -> RunReport:
     below = runs_below(folder)
     if below:
         newest = max(below, key=lambda run: run.stat().st_mtime)
-        reason = f"{folder} holds {len(below)} runs and is none; name one of them, the newest is {newest}"
-    elif folder.is_dir():
-        reason = (
-            f"{folder} holds no rollout_data, train_data, outcomes or launch.json, and neither does a traces folder"
-        )
+        reason = f"{folder} holds {plural(len(below), 'run')} and is none; name one, the newest is {newest}"
     else:
-        reason = f"{folder} does not exist" if not folder.exists() else f"{folder} is no folder"
+        reason = _why_none(folder)
     return RunReport(folder, time.time(), Verdict.NO_DATA, reason, None, None, None, (), (), {}, ())
+
+
+def _why_none(folder: Path) -> str:
+    for part in (folder, folder / TRACES):
+        try:
+            os.listdir(part)
+            os.stat(os.path.join(part, "."))
+        except FileNotFoundError:
+            if part == folder:
+                return f"{folder} does not exist"
+        except NotADirectoryError:
+            return f"{part} is no folder"
+        except OSError as error:
+            return f"{part} cannot be read: {error.strerror or error}"
+    return f"{folder} holds no rollout_data, train_data, outcomes or launch.json, and neither does a traces folder"
 
 
 def _exit_statuses(steps: tuple[Step, ...], ended: AllEnded, times: Timeline) -> dict[str, int]:

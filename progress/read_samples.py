@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -94,7 +95,7 @@ def _trial(folder: Path, name: str | None) -> Path | None:
     """The name is text of a dump: it may name a folder in here and nothing else."""
     if name is None or _TRIAL.fullmatch(name) is None:
         return None
-    return folder / name if (folder / name).is_dir() else None
+    return folder / name if os.path.isdir(folder / name) else None
 
 
 def _verifier_output(trial: Path) -> str | None:

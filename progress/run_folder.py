@@ -67,21 +67,19 @@ def find_traces(folder: Path) -> Path | None:
 
     A folder that was made and is still empty counts when its name says what it is.
     """
-    if folder.name in _OF_A_RUN[:3] and _holds_a_run(folder.parent):
-        return folder.parent
+    if folder.absolute().name in _OF_A_RUN[:3] and _holds_a_run(folder.absolute().parent):
+        return folder.absolute().parent
     for candidate in (folder, folder / TRACES):
         if _holds_a_run(candidate):
             return candidate
-    return None
+    # --save-traces-dir may give it any name.
+    held = [entry for entry in _folders_in(folder) if _holds_a_run(entry)]
+    return held[0] if len(held) == 1 else None
 
 
 def runs_below(folder: Path) -> list[Path]:
     """Folders right below `folder` that hold a run: what somebody meant who named the folder of all runs."""
-    try:
-        entries = sorted(entry for entry in folder.iterdir() if entry.is_dir())
-    except OSError:
-        return []
-    return [entry for entry in entries if find_traces(entry) is not None]
+    return [entry for entry in _folders_in(folder) if find_traces(entry) is not None]
 
 
 def look(traces: Path) -> RunFolder:
@@ -101,12 +99,21 @@ def look(traces: Path) -> RunFolder:
             _keep(found, found.training, (int(train[1]), int(train[2])), stamp)
         else:
             found.foreign.append(NotAFile(stamp.name, None, "its name is not that of a dump"))
+    for _ in _entries(traces, TRAJECTORY, found):
+        pass  # conversations are opened for the page only; what is no file is named now
     found.outcomes = [stamp for name, stamp in _entries(traces, OUTCOMES, found) if name.endswith(".jsonl")]
     return found
 
 
 def _holds_a_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in _OF_A_RUN)
+    return any(os.path.exists(folder / name) for name in _OF_A_RUN)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if os.path.isdir(entry))
+    except OSError:
+        return []
 
 
 def _entries(traces: Path, part: str, found: RunFolder) -> Iterator[tuple[str, FileStamp]]:

@@ -12,6 +12,7 @@ from progress.run_report import Finding, RunReport, Verdict
 from progress.step import Evaluation, Step
 from progress.table import GAP, LEGEND, StepTable, step_table
 from progress.visible import visible
+from progress.words import plural
 
 ROWS = 40  # of a terminal's table, the latest; a pipe and --json get all
 FINDINGS = 20  # on a terminal; likewise
@@ -124,5 +125,5 @@ def _findings(findings: Sequence[Finding], most: int | None) -> list[str]:
     more = len(findings) - len(shown)
     if not findings:
         return []
-    head = f"{len(findings)} findings" + (f", the last {len(shown)} of them (--json has all)" if more else "")
+    head = plural(len(findings), "finding") + (f", the last {len(shown)} of them (--json has all)" if more else "")
     return [f"{head}:", *(" ".join(visible(f"{one.kind}: {one.text}").split()) for one in shown)]

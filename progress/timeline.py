@@ -28,6 +28,7 @@ class Timeline:
     last: int | None  # the rollout that was written last
     leftover: frozenset[int]  # rollouts of an attempt before a resume, beyond the last
     again: frozenset[int]  # rollouts written again in front of those
+    untrained: frozenset[int]  # rollouts that are newer than a train dump of theirs: what was trained was another
     step_seconds: float | None  # median time from one dump to the next
     newest: float | None  # when a dump of any kind was written last
 
@@ -59,8 +60,13 @@ def timeline(scan: Scan, ended: AllEnded) -> Timeline:
         last = last if leftover else max(times)
         older = max((times[step] for step in leftover), default=None)
         again = frozenset(step for step in times if older is not None and step <= last and times[step] > older)
+    untrained = frozenset(
+        step for (step, _), time in training.items() if not copied and step in rollouts and time < rollouts[step] - SKEW
+    )
     seconds = _step_seconds(times if not copied else _ends(ended.by_rollout), leftover)
-    return Timeline(copied, rollouts, training, of_steps, evaluations, last, leftover, again, seconds, newest)
+    return Timeline(
+        copied, rollouts, training, of_steps, evaluations, last, leftover, again, untrained, seconds, newest
+    )
 
 
 def _is_copy(

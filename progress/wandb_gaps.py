@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,8 +46,12 @@ def _dropped(report: RunReport, rows: WandbRows, launch: Launch) -> Iterator[Fin
 def _checkpointed(traces: Path, launch: Launch) -> int | None:
     """Rollouts that a resume does not repeat: the tracker holds the 0-based id of the last one saved."""
     for folder in (traces.parent, traces, launch.save_dir):
-        if folder is None or not (folder / TRACKER).is_file():
+        # The launch file may name a folder of another machine, or one that this user may not enter.
+        if folder is None or not os.path.isfile(folder / TRACKER):
             continue
-        text = (folder / TRACKER).read_bytes()[:20].decode(errors="replace").strip()
+        try:
+            text = (folder / TRACKER).read_bytes()[:20].decode(errors="replace").strip()
+        except OSError:
+            continue
         return int(text) + 1 if text.isascii() and text.isdigit() else None
     return None

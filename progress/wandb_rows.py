@@ -6,6 +6,7 @@ frame around them is the log of LevelDB: https://github.com/google/leveldb/blob/
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def wandb_rows(run: str, launch: Launch) -> WandbRows:
     A bare run id is completed by the project and team of the launch file. Raises WandbUnreadable.
     """
     path = Path(run)
-    if path.exists():
+    if os.path.exists(path):
         return _offline(path)
     if "/" in run and (path.is_absolute() or run.startswith(".")):
         raise WandbUnreadable(f"--wandb {run}: there is no such folder")
@@ -53,7 +54,7 @@ def wandb_rows(run: str, launch: Launch) -> WandbRows:
 
 
 def _offline(path: Path) -> WandbRows:
-    files = [path] if path.is_file() else sorted(path.rglob("*.wandb"))[:_MOST_FILES]
+    files = [path] if os.path.isfile(path) else sorted(path.rglob("*.wandb"))[:_MOST_FILES]
     if not files:
         raise WandbUnreadable(f"--wandb {path}: no run-*.wandb below it; name an offline-run-... folder")
     rows = [row for file in files for row in _rows_of(file)]

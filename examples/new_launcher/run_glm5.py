@@ -3,14 +3,14 @@
 import sys
 from dataclasses import replace
 
-from launcher.engines import miles_rules
+from launcher.engines import LOCAL, miles_rules
 from launcher.main import Launcher
 from launcher.miles import arguments as args
 from launcher.miles import memory, parallel
 from launcher.miles.placement import placement
 from launcher.miles.recipe import Recipe, Run
 from launcher.model_shape import BF16, GLM_5_2
-from launcher.options import CommonOptions, miles_install
+from launcher.options import LocalOptions, miles_install
 from launcher.save_folder import tracked_start
 
 GLM_5 = replace(GLM_5_2, name="GLM-5", rope_theta=1_000_000)
@@ -38,7 +38,7 @@ MILES = miles_rules(
 )
 
 
-def recipe(options: CommonOptions, run: Run) -> Recipe:
+def recipe(options: LocalOptions, run: Run) -> Recipe:
     files, rollout, miles = options.files, options.rollout, miles_install(options)
     layout = parallel.colocated_layout(options.machines.num_nodes, int(options.machines.num_gpus_per_node or 0))
     expert_parallel = parallel.largest_expert_parallel(GLM_5, layout.train_gpus)
@@ -73,7 +73,7 @@ def recipe(options: CommonOptions, run: Run) -> Recipe:
     )
 
 
-LAUNCHER = Launcher("run_glm5.py", __doc__ or "", CommonOptions, {"miles": MILES}, recipe, tracked_start)
+LAUNCHER = Launcher("run_glm5.py", __doc__ or "", LocalOptions, {"miles": MILES, "local": LOCAL}, recipe, tracked_start)
 
 if __name__ == "__main__":
     sys.exit(LAUNCHER.main())

@@ -17,6 +17,7 @@
 import ast
 import json
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from tasks.words import Split
 EASY = ("method", "operator", "comparison", "boolean", "index")
 HARD = ("start", "boundary", "variable", "early_return", "empty")
 FAMILIES = EASY + HARD
-CASES = 12
+CASES = 40
 _WORDS: Mapping[Split, tuple[str, ...]] = {
     "train": ("apple", "river", "a", "stone", "Cloud", "arena", "idea", "table"),
     "test": ("orange", "Forest", "e", "rocket", "estate", "violin", "eagle", "copper"),
@@ -67,11 +68,16 @@ class HiddenTests:
         return {"test.sh": _TEST_SH, "grade.py": grade, "cases.json": json.dumps(task, indent=1) + "\n"}
 
 
-def _argument(kind: str, rng: random.Random, words: tuple[str, ...], case: int) -> Any:
+def _number(rng: random.Random, near: list[int]) -> int:
+    """Half of them are at or beside a number of the function, where comparisons and counts go wrong."""
+    return rng.choice((rng.randint(-5, 30), rng.choice(near) + rng.randint(-1, 1)))
+
+
+def _argument(kind: str, rng: random.Random, words: tuple[str, ...], near: list[int], case: int) -> Any:
     """One argument. The first cases are the edges: nothing, zero, one."""
     match kind:
         case "int":
-            return case if case < 2 else rng.randint(-5, 30)
+            return case if case < 2 else _number(rng, near)
         case "small":
             return rng.randint(0, 3)
         case "count":
@@ -79,11 +85,11 @@ def _argument(kind: str, rng: random.Random, words: tuple[str, ...], case: int) 
         case "flag":
             return bool(rng.getrandbits(1))
         case "ints":
-            return [rng.randint(-9, 20) for _ in range(case if case < 2 else rng.randint(2, 6))]
+            return [_number(rng, near) for _ in range(case if case < 2 else rng.randint(2, 6))]
         case "words":
-            return [rng.choice(words) for _ in range(case if case < 2 else rng.randint(2, 4))]
+            return [rng.choice(words) for _ in range(case if case < 2 else rng.randint(2, 6))]
         case "some ints":
-            return [rng.randint(-9, 20) for _ in range(rng.randint(1, 5))]
+            return [_number(rng, near) for _ in range(rng.randint(1, 6))]
         case "some words":
             return [rng.choice(words) for _ in range(rng.randint(1, 4))]
         case "text":
@@ -94,15 +100,31 @@ def _argument(kind: str, rng: random.Random, words: tuple[str, ...], case: int) 
             raise ValueError(f"no kind of argument {kind!r}")
 
 
+def draw_arguments(
+    function: MarkedFunction, right: str, rng: random.Random, split: Split, count: int
+) -> list[list[Any]]:
+    """Arguments for `count` calls; a number beside another one is often equal to it or its neighbour."""
+    near = [int(number) for number in re.findall(r"\d+", right)] or [0]
+    drawn: list[list[Any]] = []
+    for case in range(count):
+        arguments = [_argument(kind, rng, _WORDS[split], near, case) for kind in _kinds(function.signature)]
+        if function.signature in ("int int", "ints int") and case >= 2 and rng.getrandbits(1):
+            beside = function.signature == "int int"
+            arguments[1] = arguments[0] + rng.randint(-1, 1) if beside else rng.choice(arguments[0])
+        drawn.append(arguments)
+    return drawn
+
+
 def _kinds(signature: str) -> list[str]:
     return [signature] if signature.startswith("some ") else signature.split()
 
 
-def _cases(function: MarkedFunction, right: str, broken: str, rng: random.Random, split: Split) -> list[dict[str, Any]]:
+def hidden_cases(
+    function: MarkedFunction, right: str, broken: str, rng: random.Random, split: Split
+) -> list[dict[str, Any]]:
     """Cases in which the two differ, then others."""
     drawn: list[dict[str, Any]] = [
-        {"arguments": [_argument(kind, rng, _WORDS[split], case) for kind in _kinds(function.signature)]}
-        for case in range(4 * CASES)
+        {"arguments": arguments} for arguments in draw_arguments(function, right, rng, split, 5 * CASES)
     ]
     for key, code in (("right", right), ("broken", broken)):
         given = answers(ast.parse(code), function.name, drawn)
@@ -113,7 +135,7 @@ def _cases(function: MarkedFunction, right: str, broken: str, rng: random.Random
     differing = [case for case in drawn if case["right"] != case["broken"]]
     assert differing, f"the bug of {function.name} never shows"
     alike = [case for case in drawn if case["right"] == case["broken"]]
-    return [*differing[: CASES - 4], *alike[:4]]
+    return [*differing[: CASES // 2], *alike[: CASES // 2]]
 
 
 def _sentence(name: str, case: Mapping[str, Any]) -> str:
@@ -128,7 +150,7 @@ def make(family: str, split: Split, seed: int) -> Instance:
     rng = random.Random(f"{family}/{split}/{seed}")
     function, constant = rng.choice(functions(split)[family]), rng.randint(2, 9)
     name, right, broken = function.name, function.right(constant), function.broken(constant)
-    cases = _cases(function, right, broken, rng, split)
+    cases = hidden_cases(function, right, broken, rng, split)
     shown = rng.choice([case for case in cases if case["right"] != case["broken"]])
     return Instance(
         family,

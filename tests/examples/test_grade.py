@@ -1,17 +1,19 @@
 """The verifier of the repairs pays for the repair and for nothing else."""
 
+import ast
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from examples.python_repair import grade
-from examples.python_repair.families import FAMILIES, HiddenTests, make
+from examples.python_repair.families import FAMILIES, HiddenTests, draw_arguments, hidden_cases, make
 from examples.python_repair.functions import functions
-from tasks.words import SPLITS
+from tasks.words import SPLITS, Split
+from tests.examples.mutants import mutants
 
 TASK = {
     "function": "area",
@@ -30,7 +32,7 @@ def reward(source: str, partial_credit: bool = False) -> float:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_function_is_broken_and_repaired_as_marked(split: Any) -> None:
+def test_every_function_is_broken_and_repaired_as_marked(split: Split) -> None:
     for family in FAMILIES:
         names = {function.name for function in functions(split)[family]}
         for seed in range(6 * len(names)):
@@ -45,6 +47,28 @@ def test_every_function_is_broken_and_repaired_as_marked(split: Any) -> None:
             assert all(not case["right"].endswith("Error") for case in task["cases"])
             names.discard(verifier.function)
         assert not names, f"{names} of {family} were not drawn"
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_hidden_tests_tell_a_repair_from_a_near_miss(split: Split) -> None:
+    """What differs from the right function in one of fifty calls earns nothing."""
+    rng, passed, checked = random.Random(0), list[str](), 0
+    for family, group in functions(split).items():
+        for function in group:
+            right = function.right(5)
+            task = {"function": function.name, "partial_credit": False, "broken": function.broken(5)}
+            task["cases"] = hidden_cases(function, right, function.broken(5), random.Random(function.name), split)
+            calls = [{"arguments": each} for each in draw_arguments(function, right, rng, split, 400)]
+            expected = grade.answers(ast.parse(right), function.name, calls)
+            assert expected is not None
+            for mutant in mutants(right):
+                given = grade.answers(ast.parse(mutant), function.name, calls)
+                differs = given is not None and sum(g != e for g, e in zip(given, expected, strict=True)) > 8
+                checked += differs
+                if differs and grade.reward(mutant, task) == 1:
+                    passed.append(f"{family}: {mutant}")
+    assert checked > 100
+    assert not passed, "".join(passed)
 
 
 @pytest.mark.parametrize(

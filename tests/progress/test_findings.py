@@ -233,3 +233,33 @@ def test_leading_zeros_are_read_unless_the_number_is_there_without(disk: RunOnDi
     disk.rollout(5)
     (found,) = read_run(disk.traces).findings
     assert "rollout_data/005.pt is skipped: rollout_data/5.pt has the same number" in found.text
+
+
+def test_a_stray_number_a_billion_away_costs_no_memory(disk: RunOnDisk) -> None:
+    disk.rollout(0, age=MINUTE)
+    disk.rollout(999_999_999)
+    (gap,) = of(read_run(disk.traces), Kind.GAP)
+    assert gap.text == "999999998 rollouts missing between 0 and 999999999: 1 to 999999998"
+
+
+def test_a_dump_newer_than_its_training_was_rewritten(disk: RunOnDisk) -> None:
+    disk.steps(6, age=30 * MINUTE)
+    disk.rollout(5, age=MINUTE)
+    report = read_run(disk.traces)
+    (found,) = of(report, Kind.REWRITTEN)
+    assert found.rollout_id == 5 and "its train dumps are older than it" in found.text
+    assert report.last_trained == 4
+
+
+def test_lines_of_outcomes_that_are_no_json_are_named(disk: RunOnDisk) -> None:
+    disk.steps(2)
+    disk.raw("outcomes/host-1.jsonl", b'\x00\xff\n[1]\n{"rollout_id": 2, "exit_st')
+    (found,) = of(read_run(disk.traces), Kind.UNREADABLE)
+    assert found.text == "outcomes/host-1.jsonl: 2 lines skipped, no JSON object"
+
+
+def test_what_is_no_file_among_the_conversations_is_named(disk: RunOnDisk) -> None:
+    disk.steps(2)
+    (disk.traces / "trajectory" / "1.jsonl").mkdir(parents=True)
+    (found,) = of(read_run(disk.traces), Kind.UNREADABLE)
+    assert found.text == "trajectory/1.jsonl is skipped: it is a folder"

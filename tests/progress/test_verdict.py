@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from progress.read_run import ReadSettings, read_run
 from progress.run_report import Kind, RunReport, Verdict
 from tests.progress.run_on_disk import MINUTE, RunOnDisk
@@ -204,6 +206,34 @@ def test_nothing_on_disk_is_no_data(tmp_path: Path) -> None:
         report = read_run(tmp_path / name)
         assert (report.verdict, report.exit_code, report.steps) == (Verdict.NO_DATA, 2, ())
         assert said in report.reason
+
+
+def test_a_folder_that_cannot_be_looked_into_is_no_data(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for name, said in (("x" * 300, "File name too long"), ("loop", "Too many levels of symbolic links")):
+        report = read_run(tmp_path / name)
+        assert report.verdict is Verdict.NO_DATA and f"cannot be read: {said}" in report.reason
+    closed = RunOnDisk(tmp_path / "closed")
+    closed.steps(1)
+    closed.traces.chmod(0)
+    root = os.geteuid() == 0
+    try:
+        if root:
+            os.seteuid(65534)  # whom the mode holds for
+        report = read_run(closed.save)
+    finally:
+        if root:
+            os.seteuid(0)
+        closed.traces.chmod(0o755)
+    assert report.verdict is Verdict.NO_DATA and "cannot be read: Permission denied" in report.reason
+
+
+def test_traces_of_any_name_are_found_in_their_save_folder(disk: RunOnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk.steps(2)
+    renamed = disk.traces.rename(disk.save / "dump_details")
+    assert read_run(disk.save).folder == renamed
+    monkeypatch.chdir(renamed / "rollout_data")
+    assert read_run(Path()).last_rollout == 1
 
 
 def test_the_folder_of_all_runs_is_answered_with_the_newest(tmp_path: Path) -> None:

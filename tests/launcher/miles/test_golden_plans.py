@@ -83,6 +83,7 @@ CASES: dict[str, tuple[str, str, dict[str, str]]] = {
         "--resume --save-dir TMP/saved --wandb-project p --wandb-team t --wandb-run-name r",
         {},
     ),
+    "async_bounded": ("async", "--max-weight-staleness 2 --use-tis --tis-clip 5 --tis-clip-low 0.5", {}),
     "async_rollout_only": ("async", "--mode debug_rollout_only --save-traces-dir disabled", {}),
     "async_external_host": (
         "async",
