@@ -206,6 +206,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=32, help="conversations of a step (%(default)s)")
     parser.add_argument("--lr", type=float, default=2e-3, help="learning rate (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and conversations (%(default)s)")
+    parser.add_argument("--device", help="where it is trained (cuda where there is one)")
     options = parser.parse_args(argv)
     import torch
 
@@ -213,7 +214,8 @@ def main(argv: list[str] | None = None) -> int:
     texts = [path.read_text() for path in sorted(HERE.parents[1].glob("*.md"))]
     texts += [f"{task.instruction}\n```bash\n{task.solution}\n```\nExit code 1. Output:\n" for task in tasks] * 20
     tokenizer = make_tokenizer(texts)
-    model = make_model(SHAPE, tokenizer, options.seed).to("cuda" if torch.cuda.is_available() else "cpu")
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model = make_model(SHAPE, tokenizer, options.seed).to(device)
     if options.steps:
         loss = teach(
             model, tokenizer, tasks, steps=options.steps, batch=options.batch, lr=options.lr, seed=options.seed

@@ -6,6 +6,9 @@ The model's arguments are those of run.py with the same two files.
 Prints how far the log-probabilities of both models are apart; exit code 1 where that is more than bf16 explains.
 """
 
+# pyright: reportMissingImports=false
+# Miles, Megatron and SGLang are on the machine with the GPUs only.
+
 from __future__ import annotations
 
 import argparse
@@ -90,7 +93,8 @@ def furthest(args: Any, model: Any) -> float:
 
     ids = torch.tensor([_PROBE], device="cuda")
     places = torch.arange(len(_PROBE), device="cuda")[None]
-    reference = AutoModelForCausalLM.from_pretrained(args.hf_checkpoint, dtype=torch.bfloat16).cuda().eval()
+    reference: Any = AutoModelForCausalLM.from_pretrained(args.hf_checkpoint, dtype=torch.bfloat16)
+    reference.cuda().eval()
     model.eval()
     with torch.no_grad():
         ours = torch.log_softmax(model(ids, places, None).float(), -1)

@@ -5,6 +5,9 @@ multi-head latent attention nor packed sequences. Importing this file also fills
 expects from Transformer Engine, and Miles' names of parameters, which are those of Transformer Engine's layers.
 """
 
+# pyright: reportMissingImports=false
+# Miles, Megatron and SGLang are on the machine with the GPUs only.
+
 from __future__ import annotations
 
 import itertools
@@ -64,7 +67,8 @@ class Norm(torch.nn.RMSNorm):
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> None:
         super().__init__(hidden_size, eps=eps)
-        self.weight.sequence_parallel = config.sequence_parallel
+        # Megatron asks the parameter for it.
+        setattr(self.weight, "sequence_parallel", config.sequence_parallel)  # noqa: B010
 
 
 def get_spec(args: Any, config: Any, vp_stage: int | None = None) -> Any:

@@ -4,20 +4,23 @@ Synchronous GRPO: rollout, training and the weights' way to the engines take tur
 putting away what it does not. Prints one line a phase, with seconds since the start.
 """
 
+# pyright: reportMissingImports=false
+# Miles, Megatron and SGLang are on the machine with the GPUs only.
+
 from __future__ import annotations
 
 import asyncio
 import time
 from typing import Any
 
-from miles.ray.placement_group import (  # pyright: ignore[reportMissingImports]
+from miles.ray.placement_group import (
     create_placement_groups,
     create_rollout_manager,
     create_training_models,
 )
-from miles.utils.arguments import parse_args  # pyright: ignore[reportMissingImports]
-from miles.utils.tracking_utils import finish_tracking, init_tracking  # pyright: ignore[reportMissingImports]
-from sglang.srt.constants import (  # pyright: ignore[reportMissingImports]
+from miles.utils.arguments import parse_args
+from miles.utils.tracking_utils import finish_tracking, init_tracking
+from sglang.srt.constants import (
     GPU_MEMORY_TYPE_CUDA_GRAPH,
     GPU_MEMORY_TYPE_KV_CACHE,
     GPU_MEMORY_TYPE_WEIGHTS,

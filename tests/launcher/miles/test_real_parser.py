@@ -40,7 +40,8 @@ def test_the_installed_miles_takes_the_plan_of_the_gpu_run(tmp_path: Path) -> No
     assert spec is not None and spec.origin is not None
     packages = Path(spec.origin).parents[1]
     write_tasks(tmp_path / "tasks", ("mkdir", "rename"), "train", 2, 0)
-    make_checkpoint(["--tasks", str(tmp_path / "tasks"), "--out", str(tmp_path / "tiny"), "--steps", "0"])
+    untrained = ("--steps", "0", "--device", "cpu")
+    make_checkpoint(["--tasks", str(tmp_path / "tasks"), "--out", str(tmp_path / "tiny"), *untrained])
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "latest_checkpointed_iteration.txt").write_text("release")
     changes = [str(GPU / name) for name in ("no_transformer_engine.json", "no_offload.json")]
