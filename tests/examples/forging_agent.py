@@ -2,11 +2,10 @@
 
 from typing import override
 
-from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 
-from tests.tasks.forging_agent import FORGERIES
+from tests.tasks.forging_agent import ForgingAgent
 
 HOSTILE = """
 cat > fixed.py << 'END'
@@ -22,21 +21,13 @@ true
 """
 
 
-class RepairForger(BaseAgent):
+class RepairForger(ForgingAgent):
     @staticmethod
     @override
     def name() -> str:
         return "repair-forger"
 
     @override
-    def version(self) -> str | None:
-        return None
-
-    @override
-    async def setup(self, environment: BaseEnvironment) -> None:
-        return
-
-    @override
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
-        await environment.exec(FORGERIES)
+        await super().run(instruction, environment, context)
         await environment.exec(HOSTILE)
