@@ -1,7 +1,7 @@
 """Agent server: runs one Harbor trial for each POST /run and answers with its reward.
 
-    python agent_server.py --environment local --harbor-tasks-dir tasks/ --port 11000
-    python agent_server.py check --environment local --tasks-dir tasks/     # can these tasks be trained on?
+    python agent_server.py --environment local --harbor-tasks-dir made-tasks --port 11000
+    python agent_server.py check --environment local --tasks-dir made-tasks     # can these tasks be trained on?
 
 Exit codes: 0 ended by SIGTERM or with its parent, 2 a setting cannot work, 3 the environment cannot work here,
 130 Ctrl-C. `check` has its own: see harbor_service/check_command.py.
