@@ -59,10 +59,13 @@ def run(*command: str, cwd: Path | None = None) -> None:
 def install(name: str, folder: Path) -> None:
     """Exactly the packages of a list, none of their dependencies."""
     platform = ("--python-version", "3.12", "--python-platform", "x86_64-manylinux_2_34")
+    # Links into uv's cache would let `strip` change the files of every environment that was made from it.
+    own_files = ("--link-mode", "copy")
     requirements = str(HERE / "requirements" / f"{name}.txt")
     run(
         *(str(ROOT / "scripts" / "uv"), "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"),
         *platform,
+        *own_files,
         *("--target", str(folder), "-r", requirements),
     )
 
