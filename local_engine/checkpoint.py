@@ -46,19 +46,20 @@ _TEMPORARY = re.compile(r"iter_\d{7,}\.(?:tmp|old)-(?P<owner>.+-\d+)")
 class CheckpointError(Exception):
     """A checkpoint that cannot be loaded: which file, why, and what else there is to go on from."""
 
-    def __init__(self, path: Path, reason: str, older: Path | None = None) -> None:
-        if older is None:
-            way_out = "there is no older complete checkpoint beside it: start anew in an empty save folder"
-        else:
-            iteration = _iteration(older)
-            way_out = (
-                f"the newest older complete checkpoint is {older}: write {iteration} into {older.parent / TRACKER} "
-                "and resume"
-            )
-        super().__init__(f"{path}: {reason}; {way_out}")
+    def __init__(self, path: Path, reason: str, older: Path | None = None, *, way_out: str | None = None) -> None:
+        super().__init__(f"{path}: {reason}; {way_out or _way_out(older)}")
         self.path = path
         self.reason = reason
         self.older = older
+
+
+def _way_out(older: Path | None) -> str:
+    if older is None:
+        return "there is no older complete checkpoint beside it: start anew in an empty save folder"
+    return (
+        f"the newest older complete checkpoint is {older}: write {_iteration(older)} into {older.parent / TRACKER} "
+        "and resume"
+    )
 
 
 class CheckpointNotWritten(Exception):

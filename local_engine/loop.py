@@ -19,7 +19,7 @@ from local_engine.machine import MachineError, choose_machine
 from local_engine.plan_rows import plan_rows, shown_config
 from local_engine.pretrained import CheckpointNotUsable
 from local_engine.progress import RunProgress
-from local_engine.run_state import restore
+from local_engine.run_state import load_start, restore
 from local_engine.synchronous_run import SynchronousRun
 from local_engine.training_run import DONE, FAILED, RunParts
 from local_engine.wandb_log import WandbLog
@@ -46,12 +46,15 @@ def run(config: LocalRunConfig) -> int:
 
 
 async def _run(config: LocalRunConfig, progress: RunProgress) -> int:
+    # First: a resume that is refused leaves the tasks and the data of its run as they are.
+    start = load_start(config)
     progress.phase("preparing tasks and data")
     data = prepare_data(config)
     machine = choose_machine(config)
     progress.phase("loading the model")
     engine = Engine(config, machine)
-    state, stream = restore(config, engine, data)
+    state, stream = restore(config, engine, data, start)
+    del start  # its optimizer state is as large as the trainer's own
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(engine)
         if config.agent_server_url is None and data.tasks_dir is not None:
