@@ -19,6 +19,7 @@ from local_engine.machine import MachineError, choose_machine
 from local_engine.plan_rows import plan_rows, shown_config
 from local_engine.pretrained import CheckpointNotUsable
 from local_engine.progress import RunProgress
+from local_engine.run_files import RunFiles
 from local_engine.run_state import load_start, restore
 from local_engine.synchronous_run import SynchronousRun
 from local_engine.training_run import DONE, FAILED, RunParts
@@ -57,6 +58,13 @@ async def _run(config: LocalRunConfig, progress: RunProgress) -> int:
     del start  # its optimizer state is as large as the trainer's own
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(engine)
+        if state.done >= config.num_rollout:
+            # Started all the same where the run before this one could not write its model.
+            rows, written = RunFiles(config.save_dir, config.traces_dir, progress.warning).model_rows(
+                engine.policy, engine.tokenizer
+            )
+            progress.summary(rows)
+            return DONE if written else FAILED
         if config.agent_server_url is None and data.tasks_dir is not None:
             progress.phase("starting the agent server")
             server = await stack.enter_async_context(
