@@ -17,6 +17,7 @@ from launcher.options import AsyncOptions, Local, LocalOptions, Lora
 from launcher.paths import absolute
 from launcher.plan import Plan, option_arguments
 from launcher.rehearsal import notes as rehearsal_notes
+from launcher.rehearsal import without_counterpart
 from launcher.resolve import Resolved
 from launcher.rules import validate_addresses
 from launcher.save_folder import TRACKER, StartPoint, find_start_point
@@ -162,6 +163,7 @@ def build_plan[T: LocalOptions](
         },
         memory=memory_estimate(resolved.options),
         notes=tuple(notes),
+        without_counterpart={} if resolved.rehearsal is None else without_counterpart(resolved.rehearsal),
     )
 
 
