@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack, contextmanager
 from local_engine.agent_server_process import AgentServerFailed, AgentServerProcess
 from local_engine.asynchronous_run import AsynchronousRun
 from local_engine.batcher import SamplingFailed
-from local_engine.checkpoint import CheckpointError
 from local_engine.config import LocalRunConfig
 from local_engine.data import prepare_data
 from local_engine.engine import Engine
 from local_engine.machine import MachineError, choose_machine
+from local_engine.manifest import CheckpointError
 from local_engine.plan_rows import plan_rows, shown_config
 from local_engine.pretrained import CheckpointNotUsable
 from local_engine.progress import RunProgress

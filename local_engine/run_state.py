@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local_engine.checkpoint import CheckpointError, DataPosition, TrainerState, find_latest, load_latest
+from local_engine.checkpoint import DataPosition, TrainerState, load_latest
 from local_engine.config import LocalRunConfig
 from local_engine.data import PromptStream, RunData, made_train_ids
 from local_engine.engine import Engine
+from local_engine.manifest import CheckpointError, find_latest
 from local_engine.rng import capture_rng, restore_rng
 from local_engine.rollout import Counters, StartedGroup
 
