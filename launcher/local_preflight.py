@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from launcher.checks.agent_server import NAME as AGENT_SERVER
 from launcher.checks.agent_server import ask_health, check_patience, check_room, trial_timeout
@@ -20,8 +21,10 @@ from launcher.preflight import Check, Finding, Status, failure, ok, run_checks, 
 from launcher.rehearsal_checks import rehearsal_checks
 from launcher.resolve import Resolved
 from local_engine.config import LocalRunConfig
+from local_engine.manifest import CheckpointError, verify_latest
 
 _DUMPS_AND_TRIALS = GIB  # what a run leaves beside its checkpoints, generously
+_READING = 600.0  # seconds; a checkpoint of all weights is some GB, on a slow disk too
 
 
 def preflight[T: LocalOptions](
@@ -40,6 +43,9 @@ def preflight[T: LocalOptions](
         Check("traces", lambda: check_writable("traces", config.traces_dir, "--save-traces-dir")),
         Check("disk space", lambda: check_disk(config.save_dir, need)),
     ]
+    if config.load_dir is not None:
+        start = config.load_dir
+        checks.append(Check("checkpoint", lambda: check_start(start), _READING))
     if config.prompt_data is not None:
         rows = config.prompt_data
         checks.append(
@@ -71,6 +77,17 @@ def check_daytona(sandboxes: Callable[[float], SandboxLifetime], environment: Ma
         for what, minutes in (("STOP", wanted.auto_stop), ("DELETE", wanted.auto_delete))
     )
     return [check_daytona_lifetimes(stop, delete, seconds), check_daytona_key(environment)]
+
+
+def check_start(load_dir: Path) -> Finding:
+    """The checkpoint to go on from, every byte against its manifest."""
+    name = "checkpoint"
+    try:
+        found = verify_latest(load_dir)
+    except CheckpointError as error:
+        sentence = f"{error.path}: {error.reason}"
+        return failure(name, sentence, error.way_out)
+    return ok(name, f"{found.folder} is whole")
 
 
 def check_model(hf_checkpoint: str | None) -> Finding:

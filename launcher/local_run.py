@@ -17,10 +17,11 @@ from launcher.options import AsyncOptions, Local, LocalOptions, Lora
 from launcher.paths import absolute
 from launcher.plan import Plan, option_arguments
 from launcher.rehearsal import notes as rehearsal_notes
+from launcher.rehearsal import without_counterpart
 from launcher.resolve import Resolved
 from launcher.rules import validate_addresses
 from launcher.save_folder import TRACKER, StartPoint, find_start_point
-from local_engine.config import Asynchrony, Device, LocalRunConfig, SessionAddress, WandbConfig
+from local_engine.config import TRAINED_MODEL, Asynchrony, Device, LocalRunConfig, SessionAddress, WandbConfig
 from tasks.families import FAMILIES
 
 # Read by harbor and litellm when they are imported: no reports home, no price list from the network.
@@ -58,7 +59,8 @@ def build_config[T: LocalOptions](
         raise OptionsError("--resume needs --save-dir, the folder of the run to go on with")
     save_dir = absolute(files.save_dir) if files.save_dir else Path("runs", run_id).absolute()
     load_dir = absolute(files.load_dir) if files.load_dir else None
-    start = find_start_point(save_dir, load_dir, files.resume, rollout.num_rollout)
+    model = save_dir / TRAINED_MODEL if options.job.mode == "normal" else None
+    start = find_start_point(save_dir, load_dir, files.resume, rollout.num_rollout, outcome=model)
     config = LocalRunConfig(
         run_id=run_id,
         save_dir=save_dir,
@@ -161,6 +163,7 @@ def build_plan[T: LocalOptions](
         },
         memory=memory_estimate(resolved.options),
         notes=tuple(notes),
+        without_counterpart={} if resolved.rehearsal is None else without_counterpart(resolved.rehearsal),
     )
 
 

@@ -9,8 +9,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +39,8 @@ class Plan:
     files: Mapping[str, str]
     memory: Mapping[str, Any]
     notes: tuple[str, ...]
+    without_counterpart: Mapping[str, Sequence[str]] = field(default_factory=dict[str, list[str]])
+    """Of a rehearsed plan, by kind: too many to print, so only `as_dict` has them, and where there are any."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -53,6 +55,7 @@ class Plan:
             "files": dict(self.files),
             "memory": dict(self.memory),
             "notes": list(self.notes),
+            **({"without_counterpart": dict(self.without_counterpart)} if self.without_counterpart else {}),
         }
 
     def as_json(self) -> str:

@@ -93,15 +93,24 @@ def notes(rehearsal: Rehearsal) -> list[str]:
     """What a person must know of the rehearsal, in sentences."""
     plan = rehearsal.plan
     replaced = "; ".join(f"{flag(name)} is {here} instead of {there}" for name, there, here in rehearsal.replaced)
-    unused = [name for name in plan.flags if name not in _TAKEN]
-    variables = [name for name in sorted(plan.environment) if _is_of_the_cluster(name)]
+    unused = without_counterpart(rehearsal)
     first, last = plan.session_ports
     one = f", and one session server on port {first} stands for {last - first + 1}" if last > first else ""
     return [
         f"Rehearses {plan.run_id} of {plan.launcher}: data, tasks, agents, agent server, addresses and time limits.",
         f"Replaced by what a small model can on this machine: {replaced}{one}.",
-        f"Of the plan without a counterpart here: {', '.join(unused)}; variables {', '.join(variables)}.",
+        f"Without a counterpart here: of the plan's arguments {len(unused['arguments'])}, of its variables "
+        f"{len(unused['variables'])}; the launch file and --dry-run --format json list them.",
     ]
+
+
+def without_counterpart(rehearsal: Rehearsal) -> dict[str, list[str]]:
+    """Names of the plan's `arguments` and `variables` that the local engine has no use for."""
+    plan = rehearsal.plan
+    return {
+        "arguments": [name for name in plan.flags if name not in _TAKEN],
+        "variables": [name for name in sorted(plan.environment) if _is_of_the_cluster(name)],
+    }
 
 
 def _require_secrets(plan: SavedPlan, environment: Mapping[str, str]) -> None:

@@ -78,8 +78,13 @@ def read_tracker(option: str, folder: Path) -> int:
     return int(text)
 
 
-def find_start_point(save_dir: Path, load_dir: Path | None, resume: bool, num_rollout: int) -> StartPoint:
-    """Raises OptionsError for a folder that cannot be used so, NothingLeftError when every rollout is done."""
+def find_start_point(
+    save_dir: Path, load_dir: Path | None, resume: bool, num_rollout: int, *, outcome: Path | None = None
+) -> StartPoint:
+    """Where a run starts; `outcome` is what the end of one writes, still to be written in its own folder if missing.
+
+    Raises OptionsError for a folder that cannot be used so, NothingLeftError when every rollout is done.
+    """
     validate_folder("--save-dir", save_dir)
     source = load_dir or (save_dir if resume else None)
     same = source is not None and source.resolve() == save_dir.resolve()
@@ -92,6 +97,8 @@ def find_start_point(save_dir: Path, load_dir: Path | None, resume: bool, num_ro
         return StartPoint(None, 0, num_rollout)
     option = "--load-dir" if load_dir is not None else "--resume with --save-dir"
     done = read_tracker(option, source) + 1
+    if done >= num_rollout and same and outcome is not None and not outcome.exists():
+        return StartPoint(source, done, 0)
     if done >= num_rollout:
         raise NothingLeftError(
             f"nothing left to do: {done} rollouts are done in {source} and --num-rollout is {num_rollout}; "

@@ -11,8 +11,6 @@ full disk, leaves the checkpoints before it whole and the tracker pointing at th
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import pickle
 import re
@@ -33,32 +31,18 @@ from disk.atomic_file import (
     remove_left_over_files,
     sync_folder,
 )
+from local_engine.manifest import (
+    TRACKER,
+    TRAINER_FILE,
+    CheckpointError,
+    newest_complete,
+    read_tracker,
+    verify_latest,
+    write_manifest,
+)
 from local_engine.plain_tensors import compact, save_tensors
 
-TRACKER = "latest_checkpointed_iteration.txt"
-TRAINER_FILE = "trainer.pt"
-MANIFEST_FILE = "manifest.json"
-
-_FOLDER = re.compile(r"iter_(\d{7,})")
 _TEMPORARY = re.compile(r"iter_\d{7,}\.(?:tmp|old)-(?P<owner>.+-\d+)")
-
-
-class CheckpointError(Exception):
-    """A checkpoint that cannot be loaded: which file, why, and what else there is to go on from."""
-
-    def __init__(self, path: Path, reason: str, older: Path | None = None) -> None:
-        if older is None:
-            way_out = "there is no older complete checkpoint beside it: start anew in an empty save folder"
-        else:
-            iteration = _iteration(older)
-            way_out = (
-                f"the newest older complete checkpoint is {older}: write {iteration} into {older.parent / TRACKER} "
-                "and resume"
-            )
-        super().__init__(f"{path}: {reason}; {way_out}")
-        self.path = path
-        self.reason = reason
-        self.older = older
 
 
 class CheckpointNotWritten(Exception):
@@ -97,14 +81,6 @@ class TrainerState:
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True)
-class FoundCheckpoint:
-    """A checkpoint's folder and the 0-based id of the last rollout it contains."""
-
-    iteration: int
-    folder: Path
-
-
 def save(save_dir: Path, iteration: int, state: TrainerState, write_model: Callable[[Path], None]) -> Path:
     """Write the checkpoint after rollout `iteration` (0-based) and point the tracker at it; returns its folder.
 
@@ -116,7 +92,7 @@ def save(save_dir: Path, iteration: int, state: TrainerState, write_model: Calla
     try:
         save_dir.mkdir(parents=True, exist_ok=True)
         remove_stale(save_dir)
-        if folder.is_dir() and _read_tracker(save_dir) == iteration:
+        if folder.is_dir() and read_tracker(save_dir) == iteration:
             return folder
         temporary = save_dir / f"{folder.name}.tmp-{owner()}"
         try:
@@ -133,46 +109,21 @@ def save(save_dir: Path, iteration: int, state: TrainerState, write_model: Calla
     return folder
 
 
-def find_latest(save_dir: Path) -> FoundCheckpoint | None:
-    """The checkpoint that the tracker names, or None where there is no tracker; nothing is loaded.
-
-    Raises CheckpointError when the tracker is unreadable or its folder is missing.
-    """
-    tracker = save_dir / TRACKER
-    if not tracker.exists():
-        return None
-    iteration = _read_tracker(save_dir)
-    if iteration is None:
-        raise CheckpointError(tracker, "it does not hold the number of a rollout", _newest_complete(save_dir, None))
-    folder = save_dir / f"iter_{iteration:07d}"
-    if not folder.is_dir():
-        raise CheckpointError(
-            folder, f"{TRACKER} names it and it does not exist", _newest_complete(save_dir, iteration)
-        )
-    return FoundCheckpoint(iteration, folder)
-
-
 def load_latest(save_dir: Path) -> TrainerState:
     """Load the checkpoint that the tracker names, tensors on the CPU.
 
     Every file is compared with the manifest first: PyTorch's reader does not notice a flipped bit.
     Raises CheckpointError, naming the file and the newest older complete checkpoint.
     """
-    found = find_latest(save_dir)
-    if found is None:
-        raise CheckpointError(
-            save_dir / TRACKER, "there is no such file, nothing was saved here", _newest_complete(save_dir, None)
-        )
+    found = verify_latest(save_dir)
     try:
-        return load(found.folder)
+        return _read(found.folder)
     except CheckpointError as error:
-        older = _newest_complete(save_dir, found.iteration)
+        older = newest_complete(save_dir, found.iteration)
         raise CheckpointError(error.path, error.reason, older) from error
 
 
-def load(folder: Path) -> TrainerState:
-    """Load one checkpoint folder (`iter_NNNNNNN`); raises CheckpointError."""
-    _verify(folder)
+def _read(folder: Path) -> TrainerState:
     path = folder / TRAINER_FILE
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -208,12 +159,7 @@ def _build(temporary: Path, state: TrainerState, write_model: Callable[[Path], N
     content["data_position"] = vars(state.data_position)
     with (temporary / TRAINER_FILE).open("wb") as file:
         save_tensors(compact(content), file)
-    manifest = {
-        str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": _digest(path)}
-        for path in sorted(temporary.rglob("*"))
-        if path.is_file()
-    }
-    (temporary / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1) + "\n")
+    write_manifest(temporary)
     for path in sorted(temporary.rglob("*")):
         _sync(path)
     sync_folder(temporary)
@@ -230,59 +176,6 @@ def _put_in_place(temporary: Path, folder: Path) -> None:
     else:
         os.rename(temporary, folder)
     sync_folder(folder.parent)
-
-
-def _verify(folder: Path) -> None:
-    path = folder / MANIFEST_FILE
-    try:
-        manifest: dict[str, dict[str, Any]] = json.loads(path.read_text())
-        expected = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
-    except FileNotFoundError as error:
-        raise CheckpointError(path, "it is missing") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(path, f"it cannot be read ({error})") from error
-    if TRAINER_FILE not in expected:
-        raise CheckpointError(path, f"it does not list {TRAINER_FILE}")
-    for name, (size, digest) in expected.items():
-        file = folder / name
-        try:
-            actual = file.stat().st_size
-            if actual != size:
-                raise CheckpointError(file, f"it has {actual} bytes, {size} were written")
-            if _digest(file) != digest:
-                raise CheckpointError(file, "its content is not what was written (SHA-256 differs)")
-        except OSError as error:
-            raise CheckpointError(file, error.strerror or str(error)) from error
-
-
-def _newest_complete(save_dir: Path, before: int | None) -> Path | None:
-    numbered = [(_iteration(path), path) for path in save_dir.glob("iter_*") if _FOLDER.fullmatch(path.name)]
-    for iteration, path in sorted(numbered, reverse=True):
-        if before is not None and iteration >= before:
-            continue
-        try:
-            _verify(path)
-        except CheckpointError:
-            continue
-        return path
-    return None
-
-
-def _read_tracker(save_dir: Path) -> int | None:
-    try:
-        text = (save_dir / TRACKER).read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return int(text) if text.isascii() and text.isdigit() else None
-
-
-def _iteration(folder: Path) -> int:
-    return int(folder.name.removeprefix("iter_"))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

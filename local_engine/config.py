@@ -13,6 +13,9 @@ Mode = Literal["normal", "debug_rollout_only"]
 ALL_LINEAR: tuple[str, ...] = ("all-linear",)
 """Value of `target_modules` that adapts every linear layer of the model but its head."""
 
+TRAINED_MODEL = "model"
+"""Folder in `save_dir` that the end of a run writes."""
+
 
 @dataclass(frozen=True)
 class WandbConfig:

@@ -1,6 +1,7 @@
 """The prompts of a run: made from `tasks/` or read from a Miles JSONL file, in a shuffled order that can be resumed."""
 
 import random
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -11,7 +12,7 @@ from miles_data.convert import convert
 from miles_data.findings import DataError
 from miles_data.options import ConvertOptions
 from miles_data.prompts import Prompt, load_prompts
-from tasks.folder import write_tasks
+from tasks.folder import choose_tasks, write_tasks
 
 HELDOUT_SPLIT: Final = "test"
 
@@ -56,6 +57,12 @@ def prepare_data(config: LocalRunConfig) -> RunData:
     return RunData(train, heldout, folder)
 
 
+def made_train_ids(config: LocalRunConfig) -> list[str]:
+    """Instance ids of the training tasks that `prepare_data` makes, in the order of its prompts; nothing is written."""
+    chosen = choose_tasks(config.families, "train", config.train_tasks_per_family, config.seed)
+    return sorted(instance.instance_id for instance in chosen)
+
+
 def _made(config: LocalRunConfig) -> RunData:
     tasks_dir = config.save_dir / "tasks"
     counts: dict[Literal["train", "test"], int] = {
@@ -66,10 +73,14 @@ def _made(config: LocalRunConfig) -> RunData:
     for split, count in counts.items():
         if not count:
             continue
-        write_tasks(tasks_dir, config.families, split, count, config.seed, partial_credit=config.partial_credit)
+        made = write_tasks(tasks_dir, config.families, split, count, config.seed, partial_credit=config.partial_credit)
         output = config.save_dir / "data" / f"{split}.jsonl"
         output.parent.mkdir(parents=True, exist_ok=True)
-        convert(ConvertOptions(input=str(tasks_dir), output=output, split=split, agent_name=config.agent_name))
+        # A run with other options, stopped before its first checkpoint, may have left its own tasks in the folder.
+        with tempfile.TemporaryDirectory() as chosen:
+            for name in made:
+                Path(chosen, name).symlink_to((tasks_dir / name).absolute())
+            convert(ConvertOptions(input=chosen, output=output, split=split, agent_name=config.agent_name))
         prompts[split] = load_prompts(output)
     return RunData(prompts["train"], prompts[HELDOUT_SPLIT], tasks_dir)
 

@@ -11,15 +11,16 @@ from contextlib import AsyncExitStack, contextmanager
 from local_engine.agent_server_process import AgentServerFailed, AgentServerProcess
 from local_engine.asynchronous_run import AsynchronousRun
 from local_engine.batcher import SamplingFailed
-from local_engine.checkpoint import CheckpointError
 from local_engine.config import LocalRunConfig
 from local_engine.data import prepare_data
 from local_engine.engine import Engine
 from local_engine.machine import MachineError, choose_machine
+from local_engine.manifest import CheckpointError
 from local_engine.plan_rows import plan_rows, shown_config
 from local_engine.pretrained import CheckpointNotUsable
 from local_engine.progress import RunProgress
-from local_engine.run_state import restore
+from local_engine.run_files import RunFiles
+from local_engine.run_state import load_start, restore
 from local_engine.synchronous_run import SynchronousRun
 from local_engine.training_run import DONE, FAILED, RunParts
 from local_engine.wandb_log import WandbLog
@@ -46,14 +47,24 @@ def run(config: LocalRunConfig) -> int:
 
 
 async def _run(config: LocalRunConfig, progress: RunProgress) -> int:
+    # First: a resume that is refused leaves the tasks and the data of its run as they are.
+    start = load_start(config)
     progress.phase("preparing tasks and data")
     data = prepare_data(config)
     machine = choose_machine(config)
     progress.phase("loading the model")
     engine = Engine(config, machine)
-    state, stream = restore(config, engine, data)
+    state, stream = restore(config, engine, data, start)
+    del start  # its optimizer state is as large as the trainer's own
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(engine)
+        if state.done >= config.num_rollout:
+            # Started all the same where the run before this one could not write its model.
+            rows, written = RunFiles(config.save_dir, config.traces_dir, progress.warning).model_rows(
+                engine.policy, engine.tokenizer
+            )
+            progress.summary(rows)
+            return DONE if written else FAILED
         if config.agent_server_url is None and data.tasks_dir is not None:
             progress.phase("starting the agent server")
             server = await stack.enter_async_context(

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from disk.atomic_file import atomic_file
+from local_engine.config import TRAINED_MODEL
 from local_engine.dumps import DumpNotWritten, Dumps
+from local_engine.plan_rows import shown_path
 from local_engine.plot import reward_png
 from local_engine.policy import Policy
 from local_engine.rollout import RolloutResult
@@ -20,6 +24,7 @@ class RunFiles:
 
     def __init__(self, save_dir: Path, traces_dir: Path, warn: Callable[[str], None]) -> None:
         self.save_dir = save_dir
+        self.trained_model = save_dir / TRAINED_MODEL
         self.reward_curve = save_dir / "reward.png"
         self._dumps = Dumps(traces_dir)
         self._warn = warn
@@ -64,16 +69,29 @@ class RunFiles:
 
     def model(self, policy: Policy, tokenizer: Any) -> Path:
         """The trained model as an ordinary Hugging Face folder, replaced as a whole. Raises OSError."""
-        target = self.save_dir / "model"
+        target = self.trained_model
         building = target.with_name(f"model.tmp-{os.getpid()}")
         shutil.rmtree(building, ignore_errors=True)
         try:
             policy.save_merged(building, tokenizer)
             shutil.rmtree(target, ignore_errors=True)
             building.rename(target)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
         finally:
             shutil.rmtree(building, ignore_errors=True)
         return target
+
+    def model_rows(self, policy: Policy, tokenizer: Any) -> tuple[list[tuple[str, str]], bool]:
+        """Write the trained model: what became of it as rows for people, and whether it is written."""
+        try:
+            model = shown_path(self.model(policy, tokenizer))
+        except OSError as error:
+            stale = f"; {shown_path(self.trained_model)} is older: remove it" if self.trained_model.exists() else ""
+            reason = f"not written: {error.strerror or error}{stale}; free space, and --resume writes it"
+            return [("trained model", reason)], False
+        talk = f"scripts/uv run python -m local_engine.chat {model}"
+        return [("trained model", str(model)), ("talk to it", talk)], True
 
     def _try(self, write: Callable[[], object]) -> None:
         try:

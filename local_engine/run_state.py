@@ -2,14 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from local_engine.checkpoint import CheckpointError, DataPosition, TrainerState, find_latest, load_latest
+from local_engine.checkpoint import DataPosition, TrainerState, load_latest
 from local_engine.config import LocalRunConfig
-from local_engine.data import PromptStream, RunData
+from local_engine.data import PromptStream, RunData, made_train_ids
 from local_engine.engine import Engine
+from local_engine.manifest import CheckpointError, find_latest
 from local_engine.rng import capture_rng, restore_rng
 from local_engine.rollout import Counters, StartedGroup
 
@@ -43,9 +45,15 @@ class DataMark:
 
 def fingerprint(config: LocalRunConfig, data: RunData) -> dict[str, str]:
     """Options and data that must be the same on resume, as text by name."""
-    options = {k: repr(v) for k, v in asdict(config).items() if k not in FREE_TO_CHANGE}
-    names = "\n".join(p.instance_id for p in data.train)
-    return options | {"prompts": hashlib.sha256(names.encode()).hexdigest()[:16]}
+    return _option_marks(config) | {"prompts": _prompts_mark(p.instance_id for p in data.train)}
+
+
+def _option_marks(config: LocalRunConfig) -> dict[str, str]:
+    return {k: repr(v) for k, v in asdict(config).items() if k not in FREE_TO_CHANGE}
+
+
+def _prompts_mark(instance_ids: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(instance_ids).encode()).hexdigest()[:16]
 
 
 def capture(engine: Engine, data: DataMark, state: RunState, marks: dict[str, str]) -> TrainerState:
@@ -69,17 +77,44 @@ def capture(engine: Engine, data: DataMark, state: RunState, marks: dict[str, st
     )
 
 
-def restore(config: LocalRunConfig, engine: Engine, data: RunData) -> tuple[RunState, PromptStream]:
-    """The state to start from: fresh, or that of the checkpoint in `load_dir`.
+@dataclass(frozen=True)
+class SavedStart:
+    """A checkpoint that was made with the options of this run."""
 
-    Raises CheckpointError: broken, or made with other options (named with both values).
+    folder: Path
+    state: TrainerState
+
+
+def load_start(config: LocalRunConfig) -> SavedStart | None:
+    """The checkpoint in `load_dir`, or None where a run starts anew; nothing is written.
+
+    Raises CheckpointError: broken, or made with other options or other made tasks (named with both values).
     """
     if config.load_dir is None:
-        return RunState(), PromptStream(data.train, config.seed)
-    found = find_latest(config.load_dir)
+        return None
     saved = load_latest(config.load_dir)
+    found = find_latest(config.load_dir)
     assert found is not None
-    _require_same(found.folder, json.loads(saved.config_fingerprint), fingerprint(config, data))
+    was, now = json.loads(saved.config_fingerprint), _option_marks(config)
+    if config.prompt_data is None:
+        now["prompts"] = _prompts_mark(made_train_ids(config))
+    else:
+        was.pop("prompts", None)
+    _require_same(found.folder, was, now)
+    return SavedStart(found.folder, saved)
+
+
+def restore(
+    config: LocalRunConfig, engine: Engine, data: RunData, start: SavedStart | None
+) -> tuple[RunState, PromptStream]:
+    """The state to start from: fresh, or that of `start`.
+
+    Raises CheckpointError where it was made with other prompts, or does not fit the model.
+    """
+    if start is None:
+        return RunState(), PromptStream(data.train, config.seed)
+    saved = start.state
+    _require_same(start.folder, json.loads(saved.config_fingerprint), fingerprint(config, data))
     seed = saved.data_position.order_seed
     try:
         engine.policy.load_state(saved.weights)
@@ -96,14 +131,18 @@ def restore(config: LocalRunConfig, engine: Engine, data: RunData) -> tuple[RunS
             ],
         )
     except (ValueError, KeyError, RuntimeError) as error:
-        raise CheckpointError(found.folder, f"it does not fit this run ({error})") from error
+        raise CheckpointError(start.folder, f"it does not fit this run ({error})") from error
     return state, PromptStream(data.train, config.seed, saved.data_position)
 
 
-def _require_same(folder: Any, saved: dict[str, str], now: dict[str, str]) -> None:
+def _require_same(folder: Path, saved: dict[str, str], now: dict[str, str]) -> None:
     # A checkpoint made before an option existed was made without it.
     saved = {name: saved.get(name, repr(None)) for name in saved.keys() | now.keys()}
     odd = [name for name in sorted(saved) if saved[name] != now.get(name)]
     if odd:
         shown = "; ".join(f"{name} was {saved.get(name)}, is {now.get(name)}" for name in odd[:5])
-        raise CheckpointError(folder, f"it was made with other options, which a resume must repeat: {shown}")
+        raise CheckpointError(
+            folder,
+            f"it was made with other options, which a resume must repeat: {shown}",
+            way_out="repeat them, or start anew in an empty save folder",
+        )

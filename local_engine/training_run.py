@@ -233,13 +233,9 @@ class TrainingRun(ABC):
             if self._saved_after != state.done:
                 rows.append(("checkpoint", "not written, see the warning above; free space and --resume"))
                 code = FAILED
-            try:
-                model = shown_path(self.files.model(self.engine.policy, self.engine.tokenizer))
-                rows.append(("trained model", str(model)))
-                rows.append(("talk to it", f"scripts/uv run python -m local_engine.chat {model}"))
-            except OSError as error:
-                rows.append(("trained model", f"not written: {error.strerror or error}"))
-                code = FAILED
+            model, written = self.files.model_rows(self.engine.policy, self.engine.tokenizer)
+            rows += model
+            code = code if written else FAILED
         self.progress.summary(rows)
         return code
 

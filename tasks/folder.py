@@ -162,6 +162,20 @@ def _choose(collection: Collection, family: str, split: Split, count: int, seed:
     return list(chosen.values())
 
 
+def choose_tasks(
+    families: Iterable[str],
+    split: Split,
+    count_per_family: int,
+    seed: int,
+    *,
+    collection: Collection = TERMINAL_BASICS,
+) -> list[Instance]:
+    """The instances that `write_tasks` writes, family by family; nothing is written. Raises as it does."""
+    if not 1 <= count_per_family <= 100_000:
+        raise ValueError(f"the number of tasks per family must be from 1 to 100000, got {count_per_family}")
+    return [instance for family in families for instance in _choose(collection, family, split, count_per_family, seed)]
+
+
 def write_tasks(
     root: Path,
     families: Iterable[str],
@@ -178,10 +192,6 @@ def write_tasks(
     after that they repeat under new ids. The same arguments choose the same instances. Raises as `write_task`, and
     ValueError for a count that is not from 1 to 100,000.
     """
-    if not 1 <= count_per_family <= 100_000:
-        raise ValueError(f"the number of tasks per family must be from 1 to 100000, got {count_per_family}")
-    chosen = [
-        instance for family in families for instance in _choose(collection, family, split, count_per_family, seed)
-    ]
+    chosen = choose_tasks(families, split, count_per_family, seed, collection=collection)
     _prepare_root(root)
     return [_write_instance(root, instance, collection, partial_credit) for instance in chosen]

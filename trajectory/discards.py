@@ -6,6 +6,8 @@ from trajectory.outcome import Outcome
 
 # Over-sampling flushes what it does not need at the end of every rollout: no sign of a broken server.
 _EXPECTED = frozenset({"Aborted"})
+# As swe_agent_function words it: unknown task, and a request that breaks the server's rules. No patience helps.
+_REFUSED = ("HTTP 404", "HTTP 422")
 
 
 class TooManyDiscards(RuntimeError):
@@ -46,6 +48,15 @@ class ConsecutiveDiscards:
             last = f" Last one: {reason}." if reason else ""
             self.exceeded = TooManyDiscards(
                 f"{self.count} trajectories in a row were discarded (limit {self.limit}): {causes}.{last} "
-                f"Check the agent server's log and /health, or raise --max-consecutive-discards."
+                f"{_way_out(str(reason))}"
             )
             raise self.exceeded
+
+
+def _way_out(reason: str) -> str:
+    if reason.startswith(_REFUSED):
+        return (
+            "The agent server is there and refuses what it is asked for: correct the tasks (instance_id) or the agent "
+            "(agent_name) of the prompts."
+        )
+    return "Check the agent server's log and /health, or raise --max-consecutive-discards."

@@ -95,6 +95,15 @@ def test_the_trained_model_is_an_ordinary_checkpoint(three_steps: LocalRunConfig
     assert (three_steps.save_dir / "reward.png").stat().st_size > 1000
 
 
+def test_a_model_that_could_not_be_written_is_written_by_a_resume(three_steps: LocalRunConfig, tmp_path: Path) -> None:
+    config = resumed(change(three_steps, tmp_path / "run"))
+    shutil.copytree(three_steps.save_dir, config.save_dir)
+    shutil.rmtree(config.save_dir / "model")
+    assert run(config) == 0
+    for path in (three_steps.save_dir / "model").iterdir():
+        assert (config.save_dir / "model" / path.name).read_bytes() == path.read_bytes()
+
+
 @pytest.mark.parametrize("done", [1, 2])
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     done: int, three_steps: LocalRunConfig, tmp_path: Path

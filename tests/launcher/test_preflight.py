@@ -15,6 +15,7 @@ from launcher import local_preflight
 from launcher.errors import PreflightError
 from launcher.local_memory import SMOLLM2_135M
 from launcher.preflight import Check, Status, failure, first_three, ok, run_checks
+from local_engine.manifest import TRACKER, write_manifest
 from tests.launcher.checks.http_answers import http_answers
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,29 @@ def test_a_model_folder_without_config_fails(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert local_preflight.check_model(str(tmp_path)).status is Status.OK
     assert local_preflight.check_model(None).status is Status.OK
+
+
+def test_a_damaged_checkpoint_is_found_before_a_resume(tmp_path: Path) -> None:
+    for number in range(2):
+        folder = tmp_path / f"iter_{number:07d}"
+        (folder / "adapter").mkdir(parents=True)
+        for name in ("trainer.pt", "adapter/adapter_model.safetensors"):
+            (folder / name).write_bytes(bytes(1000))
+        write_manifest(folder)
+    (tmp_path / TRACKER).write_text("1")
+    assert local_preflight.check_start(tmp_path).status is Status.OK
+    (tmp_path / "iter_0000001" / "adapter" / "adapter_model.safetensors").write_bytes(bytes(900))
+    finding = local_preflight.check_start(tmp_path)
+    assert finding.status is Status.FAILURE
+    assert "adapter_model.safetensors: it has 900 bytes, 1000 were written" in finding.sentence
+    assert f"write 0 into {tmp_path / TRACKER} and resume" in finding.way_out
+
+
+def test_a_preflight_leaves_pytorch_alone() -> None:
+    """OpenMP reads its settings when PyTorch is loaded, and a run sets them after its preflight."""
+    code = "import sys, launcher.local_preflight; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_all_checks_are_reported_in_their_order_and_run_side_by_side() -> None:

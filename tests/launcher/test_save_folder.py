@@ -53,11 +53,21 @@ def test_resume_says_what_is_done_and_what_is_to_go(launch: Callable[..., Any], 
 @pytest.mark.parametrize("tracker", ["39", "60"])
 def test_a_run_that_is_done_has_nothing_left_to_do(launch: Callable[..., Any], folder: Path, tracker: str) -> None:
     (folder / TRACKER).write_text(tracker)
+    (folder / "model").mkdir()
     before = contents(folder)
     answer = launch("--engine", "local", "--save-dir", str(folder), "--num-rollout", "40", "--resume")
     assert answer.code == 4
     assert "nothing left to do" in answer.err
     assert contents(folder) == before
+
+
+def test_a_run_that_is_done_but_for_its_model_goes_on(launch: Callable[..., Any], folder: Path) -> None:
+    (folder / TRACKER).write_text("39")
+    arguments = (*LOCAL, "--save-dir", str(folder), "--num-rollout", "40", "--resume")
+    answer = launch(*arguments)
+    assert answer.code == 0
+    assert "40 done, 0 to go" in answer.out
+    assert launch(*arguments, "--mode", "debug_rollout_only").code == 4
 
 
 @pytest.mark.parametrize("tracker", [None, "release", "", "-1", "4.0"])

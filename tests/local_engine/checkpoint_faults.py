@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from local_engine.checkpoint import (
-    TRACKER,
     CheckpointNotWritten,
     DataPosition,
     TrainerState,
@@ -27,6 +26,7 @@ from local_engine.checkpoint import (
     remove_stale,
     save,
 )
+from local_engine.manifest import TRACKER
 
 POINTS = ("open", "mkdir", "fsync", "rename", "replace", "rmdir", "unlink")
 

@@ -20,13 +20,12 @@ import pytest
 import torch
 
 from local_engine.checkpoint import (
-    CheckpointError,
     CheckpointNotWritten,
-    find_latest,
     load_latest,
     remove_stale,
     save,
 )
+from local_engine.manifest import CheckpointError, find_latest
 from local_engine.rng import capture_rng, restore_rng
 from tests.local_engine.checkpoint_faults import state, write_model
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from local_engine.config import LocalRunConfig
-from local_engine.data import PromptStream, prepare_data
+from local_engine.data import PromptStream, made_train_ids, prepare_data
 from miles_data.findings import DataError
 from miles_data.prompts import Prompt
 from tests.end_to_end.run_parts import base_config, write_prompts, write_tasks
@@ -89,6 +89,26 @@ def test_without_prompts_tasks_are_made(config: LocalRunConfig) -> None:
         assert prompt.metadata["agent_name"] == "shell"
     again = prepare_data(made)
     assert again == data
+    assert [p.instance_id for p in data.train] == made_train_ids(made)
+
+
+def test_tasks_of_a_run_with_other_options_in_the_same_folder_give_no_prompts(config: LocalRunConfig) -> None:
+    made = replace(
+        config,
+        prompt_data=None,
+        harbor_tasks_dir=None,
+        families=("mkdir", "copy"),
+        train_tasks_per_family=3,
+        heldout_tasks_per_family=2,
+    )
+    before = prepare_data(made)
+    other = prepare_data(replace(made, families=("copy",), train_tasks_per_family=2, heldout_tasks_per_family=1))
+    assert (len(other.train), len(other.heldout)) == (2, 1)
+    rows = config.save_dir / "data" / "train.jsonl"
+    assert len(rows.read_text().splitlines()) == 2
+    assert prepare_data(made) == before
+    reseeded = prepare_data(replace(made, seed=made.seed + 1))
+    assert (len(reseeded.train), len(reseeded.heldout)) == (6, 4)
 
 
 def test_unreadable_rows_are_refused(config: LocalRunConfig) -> None:

@@ -18,6 +18,18 @@ def test_the_limit_names_the_causes_and_the_way_out() -> None:
     assert discards.exceeded is caught.value
 
 
+@pytest.mark.parametrize("reason", ["HTTP 404: unknown instance_id", "HTTP 422: unknown agent_name 'shel'"])
+def test_a_server_that_refuses_the_task_or_the_agent_is_not_met_with_patience(reason: str) -> None:
+    with pytest.raises(TooManyDiscards, match=r"instance_id.*agent_name") as caught:
+        ConsecutiveDiscards(1).record(discarded("RequestRejected", reason=reason))
+    assert reason in str(caught.value) and "--max-consec" not in str(caught.value)
+
+
+def test_a_server_that_is_full_may_be_waited_for() -> None:
+    with pytest.raises(TooManyDiscards, match="--max-consecutive-discards"):
+        ConsecutiveDiscards(1).record(discarded("RequestRejected", reason="HTTP 429: full"))
+
+
 def test_a_scored_trajectory_breaks_the_row() -> None:
     discards = ConsecutiveDiscards(2)
     for _ in range(5):
