@@ -12,7 +12,7 @@ from launcher.checks.checkpoints import CONFIG, local_folder
 from launcher.checks.daytona import NAME as DAYTONA
 from launcher.checks.daytona import check_daytona_key, check_daytona_lifetimes
 from launcher.checks.folders import check_disk, check_writable
-from launcher.checks.prompts import Asked, check_prompts, read_asked
+from launcher.checks.prompts import check_prompts, read_asked
 from launcher.checks.wandb import check_wandb_key
 from launcher.local_memory import GIB, checkpoint_bytes
 from launcher.miles.recipe import SandboxLifetime
@@ -96,13 +96,11 @@ def check_model(hf_checkpoint: str | None) -> Finding:
 
 
 def check_service(url: str, config: LocalRunConfig, trials: int, environment: Mapping[str, str]) -> list[Finding]:
-    """The agent server, and what the rows ask of it; rows that are yet to be made all name one agent."""
+    """The agent server, and what the rows ask of it."""
     findings = check_given_agent_server(url, config.agent_timeout, trials, environment)
-    if [finding.status for finding in findings] == [Status.FAILURE]:
+    if [finding.status for finding in findings] == [Status.FAILURE] or config.prompt_data is None:
         return findings
-    made = Asked(agent_names=(config.agent_name,))
-    asked = made if config.prompt_data is None else read_asked(config.prompt_data)
-    return [*findings, *check_asked(url, asked, environment)]
+    return [*findings, *check_asked(url, read_asked(config.prompt_data), environment)]
 
 
 def check_given_agent_server(

@@ -18,7 +18,7 @@ _NAME = f"{AGENT_SERVER}: agents"
 _TIMEOUT = 10.0  # seconds; the server imports an agent at its first use, and one with LiteLLM takes some
 _LONGEST_REASON = 400  # characters; it lists the names that there are
 _UNSURE = "make sure that it can run"
-_CORRECT = "correct agent_name in the prompt data (download_and_process_data.py --agent-name), or --agent-name"
+_CORRECT = "correct agent_name in the prompt data (download_and_process_data.py --agent-name)"
 
 
 def check_asked(url: str, asked: Asked, environment: Mapping[str, str]) -> list[Finding]:
