@@ -63,7 +63,7 @@ def preflight[T: LocalOptions](
         checks.append(Check("GPU", check_gpu))
     if config.wandb is not None:
         checks.append(Check("W&B", lambda: check_wandb_key(environment)))
-    return run_checks(checks)
+    return resolved.with_origins(run_checks(checks))
 
 
 def check_daytona(sandboxes: Callable[[float], SandboxLifetime], environment: Mapping[str, str]) -> list[Finding]:

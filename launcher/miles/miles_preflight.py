@@ -25,6 +25,7 @@ from launcher.plan import Plan
 from launcher.preflight import LIMIT, Check, Finding, Status, failure, ok, print_findings, run_checks, warning
 from launcher.ray_jobs.cluster import cluster
 from launcher.ray_jobs.job import JobSpec, job_output
+from launcher.resolve import Resolved
 from launcher.save_folder import TRACKER, read_tracker
 
 # Of the job's driver and workers; what they import beside these comes with them.
@@ -33,13 +34,14 @@ _NODES_SECONDS = 90.0
 _CHECKPOINTS_AT_ONCE = 2  # one stays whole while the next is written; more are the user's to clear away
 
 
-def preflight(
-    plan: Plan, recipe: Recipe, options: CommonOptions, environment: Mapping[str, str], address: str | None
+def preflight[T: CommonOptions](
+    plan: Plan, recipe: Recipe, resolved: Resolved[T], environment: Mapping[str, str], address: str | None
 ) -> None:
     """Prints what was found. `address` is that of a Ray cluster that runs already, None where a head is started here.
 
     Raises PreflightError when a check failed.
     """
+    options = resolved.options
     spec = node_spec(plan, recipe, options)
     rows, interrupted = Path(plan.files["prompt_data"]), threading.Event()
     checks = [
@@ -58,7 +60,7 @@ def preflight(
     host = options.machines.session_server_external_host
     if host is not None:
         checks.append(Check("external host", lambda: check_external_host(host, plan.environment["AGENT_SERVER_URL"])))
-    findings = run_checks(checks)
+    findings = resolved.with_origins(run_checks(checks))
     failed = sum(finding.status is Status.FAILURE for finding in findings)
     shown = options.job.preflight_only or failed
     print_findings(findings if shown else [finding for finding in findings if finding.status is not Status.OK])
