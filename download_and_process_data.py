@@ -8,29 +8,18 @@ Exit codes: 0 written (or checked and good), 1 rows break rules (nothing is writ
 disk do not allow it, 130 stopped by Ctrl-C.
 """
 
-import inspect
 import sys
-
-import tyro
-
-from miles_data.convert import convert
-from miles_data.findings import BadRows, DataError
-from miles_data.options import ConvertOptions
-from miles_data.rules import DESCRIPTION
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = tyro.cli(ConvertOptions, args=argv, description=f"{inspect.getdoc(ConvertOptions)}\n\n{DESCRIPTION}")
     try:
-        report = convert(options)
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1 if isinstance(error, BadRows) else 2
+        # Only here: Ctrl-C during these imports is answered as at any other time.
+        from miles_data.command import convert_main
+
+        return convert_main(argv)
     except KeyboardInterrupt:
         print("stopped; nothing was written", file=sys.stderr)
         return 130
-    print(report)
-    return 0
 
 
 if __name__ == "__main__":

@@ -11,13 +11,17 @@ stopped by Ctrl-C.
 
 import sys
 
-from progress.command import compare_main, verify_main
-
 
 def main() -> int:
-    if sys.argv[1:2] == ["compare"]:
-        return compare_main(sys.argv[2:])
-    return verify_main(sys.argv[1:])
+    try:
+        # Only here: Ctrl-C during these imports is answered as at any other time.
+        from progress.command import compare_main, verify_main
+
+        if sys.argv[1:2] == ["compare"]:
+            return compare_main(sys.argv[2:])
+        return verify_main(sys.argv[1:])
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 import inspect
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from harbor.agents.base import BaseAgent
@@ -21,6 +21,7 @@ from harbor_service.run_request import MODEL_FREE, RunRequest
 # What Harbor's constructor is given by Harbor itself; a record has no business there.
 _HARBORS_OWN: Final = frozenset(inspect.signature(BaseAgent).parameters) | {"task_dir", "trial_paths"}
 _SESSION_ARGUMENTS: Final = ("api_base", "sampling_params", "max_seq_len")
+_SOME_MODEL: Final = "http://localhost/v1"  # never called
 _classes: dict[str, type[BaseAgent]] = {}
 
 
@@ -105,6 +106,18 @@ def agent_config(
         },
         **common,
     )
+
+
+def refused_agents(names: Iterable[str], defaults: Mapping[str, Any], *, local: bool) -> dict[str, str]:
+    """Those of `names` that no trial can have, and why; imports the others."""
+    refused: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        request = RunRequest(instance_id="any", agent_name=name, base_url=_SOME_MODEL)
+        try:
+            agent_config(request, defaults, 1.0, 1.0, local=local)
+        except BadAgentOptions as error:
+            refused[name] = str(error)
+    return refused
 
 
 def _import(name: str) -> type[BaseAgent]:

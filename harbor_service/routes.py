@@ -95,9 +95,12 @@ class Routes:
         return {"cancelled": await self._desk.cancel_owned_by(str(body.session_server_instance_id))}
 
     async def tasks(self, body: TasksRequest) -> dict[str, Any]:
-        """Which of the ids have no folder here, and which folders Harbor cannot load."""
+        """Which of the ids have no folder here, which folders Harbor cannot load, which agents cannot run here."""
         missing, broken = await asyncio.to_thread(self._runner.tasks.check, body.instance_ids)
-        return {"missing": missing, "broken": broken}
+        answer: dict[str, Any] = {"missing": missing, "broken": broken}
+        if body.agent_names is None:
+            return answer
+        return {**answer, "refused_agents": await self._runner.refused_agents(body.agent_names)}
 
     async def probe(self, body: ProbeRequest, connection: Request) -> ProbeResult:
         """Whether this machine reaches a port of the caller's; without a token for callers on this machine only."""

@@ -1,6 +1,6 @@
 """The body of `POST /run`, checked before a trial is queued."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -63,13 +63,14 @@ class TasksRequest(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     instance_ids: list[str]
+    agent_names: list[Annotated[str, Field(min_length=1)]] | None = None
 
-    @field_validator("instance_ids")
+    @field_validator("instance_ids", "agent_names")
     @classmethod
-    def _ids_can_be_answered(cls, ids: list[str]) -> list[str]:
-        for number, name in enumerate(ids):
+    def _names_can_be_answered(cls, names: list[str] | None) -> list[str] | None:
+        for number, name in enumerate(names or ()):
             try:
                 name.encode()
             except UnicodeEncodeError:
                 raise ValueError(f"item {number} is no text that UTF-8 can hold") from None
-        return ids
+        return names

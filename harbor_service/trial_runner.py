@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -15,7 +15,7 @@ from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfi
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
-from harbor_service.agents import agent_class, agent_config, counts_model_calls, is_imported
+from harbor_service.agents import agent_class, agent_config, counts_model_calls, is_imported, refused_agents
 from harbor_service.environments import LOCAL_IMPORT_PATH, UNSAFE_IMPORT_PATH
 from harbor_service.run_request import MODEL_FREE, RunRequest
 from harbor_service.sandbox_lifetime import with_lifetime
@@ -49,11 +49,15 @@ class TrialRunner:
 
     async def agent_of(self, request: RunRequest) -> AgentConfig:
         """Harbor's agent configuration. Raises BadAgentOptions."""
-        name, local = request.agent_name, self.environment.import_path in (LOCAL_IMPORT_PATH, UNSAFE_IMPORT_PATH)
+        name = request.agent_name
         if name not in MODEL_FREE and not is_imported(name):
             # terminus-2 brings LiteLLM: seconds, in which the other trials go on.
             await asyncio.to_thread(agent_class, name)
-        return agent_config(request, self.agent_options, self.agent_timeout, self.setup_timeout, local=local)
+        return agent_config(request, self.agent_options, self.agent_timeout, self.setup_timeout, local=self._is_local)
+
+    async def refused_agents(self, names: Iterable[str]) -> dict[str, str]:
+        """Those of `names` that no trial can have here, and why."""
+        return await asyncio.to_thread(refused_agents, names, self.agent_options, local=self._is_local)
 
     def longest_trial(self, tasks: TaskSummary) -> float:
         """Seconds that the longest trial may take, infinite where a task's limit is."""
@@ -83,6 +87,10 @@ class TrialRunner:
             self.folders.ended(trial_name)
         name = request.agent_name
         return verdict(result, uses_model=name not in MODEL_FREE, counts_calls=counts_model_calls(name))
+
+    @property
+    def _is_local(self) -> bool:
+        return self.environment.import_path in (LOCAL_IMPORT_PATH, UNSAFE_IMPORT_PATH)
 
     async def _config(self, folder: Path, request: RunRequest, agent: AgentConfig, trial_name: str) -> TrialConfig:
         stop, delete = request.sandbox_auto_stop_minutes, request.sandbox_auto_delete_minutes

@@ -6,13 +6,14 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from launcher.checks.agent_names import check_asked, check_own_agents
 from launcher.checks.agent_server import NAME as AGENT_SERVER
 from launcher.checks.agent_server import ask_health, check_patience, check_room, trial_timeout
 from launcher.checks.checkpoints import CONFIG, local_folder
 from launcher.checks.daytona import NAME as DAYTONA
 from launcher.checks.daytona import check_daytona_key, check_daytona_lifetimes
 from launcher.checks.folders import check_disk, check_writable
-from launcher.checks.prompts import check_prompts
+from launcher.checks.prompts import check_prompts, read_asked
 from launcher.checks.wandb import check_wandb_key
 from launcher.local_memory import GIB, checkpoint_bytes
 from launcher.miles.recipe import SandboxLifetime
@@ -56,16 +57,19 @@ def preflight[T: LocalOptions](
     elif config.agent_server_url is not None:
         url = config.agent_server_url
         trials = config.rollout_batch_size * config.n_samples_per_prompt
-        checks.append(Check(AGENT_SERVER, lambda: check_given_agent_server(url, config.agent_timeout, trials, seen)))
+        checks.append(Check(AGENT_SERVER, lambda: check_service(url, config, trials, seen)))
     else:
         checks.append(Check("sandbox", check_sandbox))
+        if config.prompt_data is not None:
+            rows = config.prompt_data
+            checks.append(Check("agents", lambda: check_own_agents(read_asked(rows).agent_names)))
     if sandboxes is not None:
         checks.append(Check(DAYTONA, lambda: check_daytona(sandboxes, seen)))
     if config.device == "cuda":
         checks.append(Check("GPU", check_gpu))
     if config.wandb is not None:
         checks.append(Check("W&B", lambda: check_wandb_key(environment)))
-    return run_checks(checks)
+    return resolved.with_origins(run_checks(checks))
 
 
 def check_daytona(sandboxes: Callable[[float], SandboxLifetime], environment: Mapping[str, str]) -> list[Finding]:
@@ -106,6 +110,14 @@ def check_model(hf_checkpoint: str | None) -> Finding:
     if not (folder / CONFIG).is_file():
         return failure(name, f"{folder} has no {CONFIG}", "pass a Hugging Face model folder to --hf-checkpoint")
     return ok(name, f"{folder}")
+
+
+def check_service(url: str, config: LocalRunConfig, trials: int, environment: Mapping[str, str]) -> list[Finding]:
+    """The agent server, and what the rows ask of it."""
+    findings = check_given_agent_server(url, config.agent_timeout, trials, environment)
+    if [finding.status for finding in findings] == [Status.FAILURE] or config.prompt_data is None:
+        return findings
+    return [*findings, *check_asked(url, read_asked(config.prompt_data), environment)]
 
 
 def check_given_agent_server(

@@ -236,12 +236,12 @@ def _validate_data_comes_as_one[T: LocalOptions](resolved: Resolved[T]) -> None:
         )
     if files.prompt_data is None and agent.agent_server_url is not None:
         raise OptionsError(
-            f"{_origin(resolved, 'agent_server_url')} names an agent server with task folders of its own; name the "
+            f"{resolved.origin('agent_server_url')} names an agent server with task folders of its own; name the "
             "prompts that go with them: --prompt-data ROWS.jsonl (without a URL the local engine starts its own server)"
         )
     if files.prompt_data is None and files.harbor_tasks_dir is not None:
         raise OptionsError(
-            f"{_origin(resolved, 'harbor_tasks_dir')} without --prompt-data; make the rows with `python "
+            f"{resolved.origin('harbor_tasks_dir')} without --prompt-data; make the rows with `python "
             f"download_and_process_data.py --input {files.harbor_tasks_dir} --output ROWS.jsonl` and pass "
             "--prompt-data ROWS.jsonl, or leave both out to train on tasks made here"
         )
@@ -264,11 +264,6 @@ def _session_address[T: LocalOptions](resolved: Resolved[T]) -> SessionAddress:
     validate_addresses(machines)
     bind = machines.miles_host_ip or "0.0.0.0"
     return SessionAddress(bind, first, machines.session_server_external_host or own_address(machines.miles_host_ip))
-
-
-def _origin[T: LocalOptions](resolved: Resolved[T], option: str) -> str:
-    variable = resolved.from_environment.get(option)
-    return f"{flag(option)} (from {variable} in the environment; unset it if not meant)" if variable else flag(option)
 
 
 def _families(local: Local) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher.cli import fields_of, flag, groups_of
@@ -11,6 +12,7 @@ from launcher.engines import EngineRules
 from launcher.errors import OptionsError
 from launcher.options import CommonOptions
 from launcher.paths import absolute, model_location
+from launcher.preflight import Finding, Status
 from launcher.rehearsal import Rehearsal
 from launcher.secrets import validate_no_credentials
 
@@ -28,6 +30,22 @@ class Resolved[T: CommonOptions]:
     given: frozenset[str]
     from_environment: Mapping[str, str]
     rehearsal: Rehearsal | None = None  # of the plan of another engine
+
+    def origin(self, option: str) -> str:
+        """The option as messages name it, with the variable that set it."""
+        variable = self.from_environment.get(option)
+        return (
+            f"{flag(option)} (from {variable} in the environment; unset it if not meant)" if variable else flag(option)
+        )
+
+    def with_origins(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Each that found something amiss and names an option set by a variable says so in its way out."""
+        return [finding if finding.status is Status.OK else self._with_origin(finding) for finding in findings]
+
+    def _with_origin(self, finding: Finding) -> Finding:
+        named = set(re.findall(r"--[a-z0-9-]+", f"{finding.sentence} {finding.way_out}"))
+        origins = [self.origin(option) for option in self.from_environment if flag(option) in named]
+        return replace(finding, way_out="; ".join((finding.way_out, *origins)))
 
 
 def resolve[T: CommonOptions](

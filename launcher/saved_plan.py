@@ -35,9 +35,9 @@ class SavedPlan:
     session_ports: tuple[int, int]  # first and last
 
     def value(self, flag: str) -> str:
-        """Raises OptionsError where the plan has no such argument with one value."""
+        """Raises OptionsError where the plan has no such argument with one value, or an empty one."""
         values = self.flags.get(flag, ())
-        if len(values) != 1:
+        if len(values) != 1 or not values[0].strip():
             raise OptionsError(f"{OPTION} {self.path}: its arguments have no {flag} with a value; {_MAKE_ANEW}")
         return values[0]
 
@@ -66,7 +66,7 @@ class SavedPlan:
 
     def variable(self, name: str) -> str:
         """Of the job's environment. Raises OptionsError where it is not there."""
-        if not self.environment.get(name):
+        if not self.environment.get(name, "").strip():
             raise OptionsError(f"{OPTION} {self.path}: its environment has no {name}; {_MAKE_ANEW}")
         return self.environment[name]
 

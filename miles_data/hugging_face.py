@@ -154,6 +154,8 @@ def _failures() -> tuple[type[Exception], ...]:
 
 def _unreadable(given: str, error: Exception) -> DataError:
     cause = " ".join(str(error).split()) or type(error).__name__
+    # What is not here was asked of the hub, and may as well be a mistyped path.
+    here = "" if Path(given).exists() else f"{given} is no file or folder here, and "
     if isinstance(error, (ConnectionError, TimeoutError)):
-        return DataError(f"the Hugging Face hub cannot be reached for {given}: {cause}")
-    return DataError(f"{given} cannot be read as a data set: {cause}")
+        return DataError(f"{here}the Hugging Face hub cannot be reached for {given}: {cause}")
+    return DataError(f"{here}{given} cannot be read as a data set: {cause}")

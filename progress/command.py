@@ -27,7 +27,7 @@ from progress.show import as_json, print_report
 from progress.wandb_gaps import wandb_gaps
 from progress.wandb_rows import WandbUnreadable, wandb_rows
 
-CANNOT_WORK, STOPPED = 2, 130
+CANNOT_WORK = 2
 _FEW_FILES = 20  # read without a bar
 
 
@@ -36,13 +36,13 @@ class CannotWrite(Exception):
 
 
 def verify_main(argv: Sequence[str]) -> int:
-    """The exit code of the verdict; 2 for options that cannot work, 130 after Ctrl-C."""
+    """The exit code of the verdict; 2 for options that cannot work."""
     options = tyro.cli(VerifyOptions, prog="verify_progress.py", args=list(argv))
     return _with_exit_code(lambda console: verify(options, console))
 
 
 def compare_main(argv: Sequence[str]) -> int:
-    """0 compared, 1 no step in common, 2 a run without steps or options that cannot work, 130 after Ctrl-C."""
+    """0 compared, 1 no step in common, 2 a run without steps or options that cannot work."""
     options = tyro.cli(CompareOptions, prog="verify_progress.py compare", args=list(argv))
     return _with_exit_code(lambda console: compare(options, console))
 
@@ -169,8 +169,6 @@ def _with_exit_code(run: Callable[[Console], int]) -> int:
     except BrokenPipeError:
         _lead_nowhere(sys.stdout)
         return 0
-    except KeyboardInterrupt:
-        return STOPPED
 
 
 class _Console(Console):

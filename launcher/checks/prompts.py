@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.preflight import Finding, failure, first_three, ok
 
 _NAME = "prompt data"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the rows ask of an agent server; the agent names each once, in the order of the rows."""
+
+    instance_ids: tuple[str, ...] = ()
+    agent_names: tuple[str, ...] = ()
 
 
 def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
@@ -25,6 +34,17 @@ def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
             f"{rows} has {len(prompts)} prompts, a batch takes {batch}",
             f"pass --rollout-batch-size {max(len(prompts), 1)} or less (and the --global-batch-size that goes with it)",
         )
+    nameless = [
+        f"line {prompt.line} ({prompt.metadata['agent_name']!r:.40})"
+        for prompt in prompts
+        if "agent_name" in prompt.metadata and not _is_name(prompt.metadata["agent_name"])
+    ]
+    if nameless:
+        return failure(
+            _NAME,
+            f"the agent_name of {len(nameless)} of {len(prompts)} rows of {rows} is no name: {first_three(nameless)}",
+            "write the agent's name there, or leave the field out for the server's default",
+        )
     if tasks_dir is None:
         return ok(_NAME, f"{len(prompts)} prompts in {rows}; their tasks are the agent server's")
     if not os.path.isdir(tasks_dir):
@@ -41,12 +61,21 @@ def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
     return ok(_NAME, f"{len(prompts)} prompts, {len(prompts)} tasks in {tasks_dir}")
 
 
-def read_instance_ids(rows: Path) -> tuple[str, ...]:
-    """Of every row; none where the file is not in order, which `check_prompts` reports."""
+def read_asked(rows: Path) -> Asked:
+    """Of every row; nothing where the file is not in order, which `check_prompts` reports."""
     from miles_data.findings import DataError
     from miles_data.prompts import load_prompts
 
     try:
-        return tuple(prompt.instance_id for prompt in load_prompts(rows))
+        prompts = load_prompts(rows)
     except DataError:
-        return ()
+        return Asked()
+    names = (prompt.metadata.get("agent_name") for prompt in prompts)
+    return Asked(
+        tuple(prompt.instance_id for prompt in prompts),
+        tuple(dict.fromkeys(name for name in names if isinstance(name, str) and name)),
+    )
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value)

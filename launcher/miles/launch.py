@@ -37,7 +37,7 @@ def launch[T: CommonOptions](
     if resolved.options.job.dry_run:
         print_plan(plan, resolved.options.job.format)
         return ExitCode.SUCCEEDED
-    return start(plan, recipe, resolved.options, environment, address)
+    return start(plan, recipe, resolved, environment, address)
 
 
 def plan_run[T: CommonOptions](
@@ -56,8 +56,8 @@ def plan_run[T: CommonOptions](
     return build_plan(program, resolved, recipe, run, facts, environment), recipe
 
 
-def start(
-    plan: Plan, recipe: Recipe, options: CommonOptions, environment: Mapping[str, str], address: str | None
+def start[T: CommonOptions](
+    plan: Plan, recipe: Recipe, resolved: Resolved[T], environment: Mapping[str, str], address: str | None
 ) -> int:
     """Checks, and then runs, what was planned. `address`: a cluster that runs already, else None."""
     # The HTTP client and Ray's own take a second to import, which a printed plan need not wait for.
@@ -66,9 +66,9 @@ def start(
     from launcher.ray_jobs.cluster import cluster
     from launcher.ray_jobs.job import JobSpec, run_job
 
-    job = options.job
+    options, job = resolved.options, resolved.options.job
     if not job.skip_preflight:
-        preflight(plan, recipe, options, environment, address)
+        preflight(plan, recipe, resolved, environment, address)
     if job.preflight_only:
         return ExitCode.SUCCEEDED
     nodes = recipe.layout.nodes

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.addresses import own_address
-from launcher.checks.agent_server import check_agent_server, check_tasks
+from launcher.checks.agent_names import check_asked
+from launcher.checks.agent_server import check_agent_server
 from launcher.checks.key_files import check_no_secrets, key_files
 from launcher.checks.network import check_external_host
 from launcher.checks.node import CheckpointSpec, NodeSpec, ReferenceSpec, WayBackSpec, check_node
 from launcher.checks.node_report import SPEC_VARIABLE, parse_findings
-from launcher.checks.prompts import check_prompts, read_instance_ids
+from launcher.checks.prompts import check_prompts, read_asked
 from launcher.checks.save_dir import tracker_text
 from launcher.errors import PreflightError
 from launcher.miles.job_environment import OWN_FOLDER
@@ -24,6 +25,7 @@ from launcher.plan import Plan
 from launcher.preflight import LIMIT, Check, Finding, Status, failure, ok, print_findings, run_checks, warning
 from launcher.ray_jobs.cluster import cluster
 from launcher.ray_jobs.job import JobSpec, job_output
+from launcher.resolve import Resolved
 from launcher.save_folder import TRACKER, read_tracker
 
 # Of the job's driver and workers; what they import beside these comes with them.
@@ -32,13 +34,14 @@ _NODES_SECONDS = 90.0
 _CHECKPOINTS_AT_ONCE = 2  # one stays whole while the next is written; more are the user's to clear away
 
 
-def preflight(
-    plan: Plan, recipe: Recipe, options: CommonOptions, environment: Mapping[str, str], address: str | None
+def preflight[T: CommonOptions](
+    plan: Plan, recipe: Recipe, resolved: Resolved[T], environment: Mapping[str, str], address: str | None
 ) -> None:
     """Prints what was found. `address` is that of a Ray cluster that runs already, None where a head is started here.
 
     Raises PreflightError when a check failed.
     """
+    options = resolved.options
     spec = node_spec(plan, recipe, options)
     rows, interrupted = Path(plan.files["prompt_data"]), threading.Event()
     checks = [
@@ -57,7 +60,7 @@ def preflight(
     host = options.machines.session_server_external_host
     if host is not None:
         checks.append(Check("external host", lambda: check_external_host(host, plan.environment["AGENT_SERVER_URL"])))
-    findings = run_checks(checks)
+    findings = resolved.with_origins(run_checks(checks))
     failed = sum(finding.status is Status.FAILURE for finding in findings)
     shown = options.job.preflight_only or failed
     print_findings(findings if shown else [finding for finding in findings if finding.status is not Status.OK])
@@ -165,8 +168,7 @@ def check_service(plan: Plan, recipe: Recipe, options: CommonOptions) -> list[Fi
     findings = check_agent_server(url, trials, recipe.most_in_flight, environment, minutes)
     if [finding.status for finding in findings] == [Status.FAILURE]:
         return findings
-    ids = read_instance_ids(Path(plan.files["prompt_data"]))
-    return [*findings, check_tasks(url, ids, environment)] if ids else findings
+    return [*findings, *check_asked(url, read_asked(Path(plan.files["prompt_data"])), environment)]
 
 
 def check_machines(

@@ -92,6 +92,7 @@ def test_health_and_tasks_say_what_the_server_knows(server: AgentServerProcess) 
     answer = server.client.post("/tasks", json={"instance_ids": ["mkdir-1", "nowhere", "../outside", "no-verifier"]})
     assert answer.json()["missing"] == ["nowhere", "../outside"]
     assert list(answer.json()["broken"]) == ["no-verifier"]
+    assert set(answer.json()) == {"missing", "broken"}, "agents are answered for only where they are asked for"
 
 
 def test_tasks_refuses_an_id_that_no_reply_could_carry(server: AgentServerProcess) -> None:

@@ -15,6 +15,7 @@ from launcher import local_preflight
 from launcher.errors import PreflightError
 from launcher.local_memory import SMOLLM2_135M
 from launcher.preflight import Check, Status, failure, first_three, ok, run_checks
+from launcher.resolve import Resolved
 from local_engine.manifest import TRACKER, write_manifest
 from tests.launcher.checks.http_answers import http_answers
 
@@ -159,3 +160,27 @@ def test_a_failed_check_ends_with_its_own_exit_code_and_nothing_written(
 
 def test_the_default_model_has_the_size_of_its_name() -> None:
     assert SMOLLM2_135M.parameters == 134_515_008
+
+
+def test_a_finding_names_the_variable_that_set_the_option_it_is_about(
+    launch: Callable[..., Any], tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"prompt": "p", "metadata": {"instance_id": "a"}}))
+    flags = ("--engine", "local", "--preflight-only", "--prompt-data", str(rows), "--rollout-batch-size", "1")
+    flags += ("--global-batch-size", "8", "--save-dir", str(tmp_path / "run"))
+    answer = launch(*flags, HARBOR_TASKS_DIR="/nosuch")
+    assert answer.code == 3
+    assert "--harbor-tasks-dir /nosuch is not a folder" in answer.err
+    assert "(from HARBOR_TASKS_DIR in the environment; unset it if not meant)" in answer.err
+    answer = launch(*flags, "--harbor-tasks-dir", "/nosuch", HARBOR_TASKS_DIR="/other")
+    assert answer.code == 3 and "HARBOR_TASKS_DIR" not in answer.err
+
+
+def test_only_what_is_amiss_and_names_the_option_gets_its_variable(options_of: Callable[..., Resolved[Any]]) -> None:
+    resolved = options_of(AGENT_SERVER_URL="http://agents:11000")
+    fine, other = ok("a", "--agent-server-url is right"), failure("b", "is wrong", "correct --agent-server-urls")
+    wrong = failure("c", "does not answer", "correct --agent-server-url")
+    assert resolved.with_origins([fine, other]) == [fine, other]
+    (named,) = resolved.with_origins([wrong])
+    assert named.way_out.startswith(wrong.way_out) and "from AGENT_SERVER_URL in the environment" in named.way_out

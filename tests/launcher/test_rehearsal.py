@@ -155,6 +155,20 @@ def test_a_damaged_foreign_or_old_plan_is_one_clear_error(damage: str, save: Sav
     assert f"--from-plan {plan}" in answer.err and answer.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("value", ["", " "])
+@pytest.mark.parametrize("name", ["--prompt-data", "--hf-checkpoint"])
+def test_an_empty_argument_of_a_plan_is_refused_by_name(
+    name: str, value: str, save: Save, launch: Callable[..., Any]
+) -> None:
+    plan = save("--prompt-data", "/d/rows.jsonl")
+    content = json.loads(plan.read_text())
+    content["arguments"][content["arguments"].index(name) + 1] = value
+    plan.write_text(json.dumps(content))
+    answer = launch("--engine", "local", "--dry-run", "--from-plan", str(plan))
+    assert answer.code == 2
+    assert f"its arguments have no {name} with a value" in answer.err
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null", b"[" * 10_000])
 def test_a_file_that_is_no_json_object_is_one_clear_error(
     content: bytes, launch: Callable[..., Any], tmp_path: Path

@@ -114,14 +114,16 @@ def test_json_lines_of_a_name_are_read_as_text(tmp_path: Path, monkeypatch: pyte
     assert [fields["created_at"] for fields in metadata(tmp_path / "out.jsonl")] == ["2024-02-03T04:05:06Z"] * 3
 
 
-def test_an_unreachable_hub_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", ["SWE-Gym/SWE-Gym", "taskss"])
+def test_an_unreachable_hub_is_one_sentence_that_says_what_is_not_here(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(name: str, config: str | None) -> None:
         raise ConnectionError(f"Couldn't reach '{name}' on the Hub (LocalEntryNotFoundError)")
 
     monkeypatch.setattr(datasets, "load_dataset_builder", fail)
-    assert main(["--input", "SWE-Gym/SWE-Gym", "--output", str(tmp_path / "out.jsonl")]) == 2
+    assert main(["--input", name, "--output", str(tmp_path / "out.jsonl")]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: the Hugging Face hub cannot be reached for SWE-Gym/SWE-Gym: ")
+    start = f"error: {name} is no file or folder here, and the Hugging Face hub cannot be reached for {name}: "
+    assert error.startswith(start)
     assert error.count("\n") == 1

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
-from launcher.checks.prompts import check_prompts, read_instance_ids
+import pytest
+
+from launcher.checks.prompts import Asked, check_prompts, read_asked
 from launcher.preflight import Status
 
 
@@ -46,7 +49,7 @@ def test_a_bad_prompt_file_fails_and_has_no_ids(tmp_path: Path) -> None:
     assert check_prompts(tmp_path / "none.jsonl", None, 1).status is Status.FAILURE
     (tmp_path / "bad.jsonl").write_text("{\n")
     assert check_prompts(tmp_path / "bad.jsonl", None, 1).status is Status.FAILURE
-    assert read_instance_ids(tmp_path / "bad.jsonl") == ()
+    assert read_asked(tmp_path / "bad.jsonl") == Asked()
 
 
 def test_an_instance_id_that_comes_twice_fails(rows: Callable[..., Path]) -> None:
@@ -55,5 +58,15 @@ def test_an_instance_id_that_comes_twice_fails(rows: Callable[..., Path]) -> Non
     assert "'a' is on line 1 already" in finding.sentence
 
 
-def test_instance_ids_are_those_of_every_row(rows: Callable[..., Path]) -> None:
-    assert read_instance_ids(rows("a", "b")) == ("a", "b")
+def test_every_task_and_each_agent_once_is_asked_for(rows: Callable[..., Path]) -> None:
+    assert read_asked(rows("a", "b")) == Asked(("a", "b"), ("shell",))
+
+
+@pytest.mark.parametrize("name", ["", None, 7])
+def test_an_agent_name_that_is_none_fails_with_its_line(tmp_path: Path, name: object) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"prompt": "p", "metadata": {"instance_id": "a", "agent_name": name}}))
+    finding = check_prompts(rows, None, 1)
+    assert finding.status is Status.FAILURE
+    assert f"line 1 ({name!r})" in finding.sentence
+    assert read_asked(rows) == Asked(("a",))
