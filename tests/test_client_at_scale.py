@@ -33,6 +33,7 @@ async def run(metadata: dict[str, Any]) -> dict[str, Any]:
     return await swe_agent_function.run("http://10.0.0.1:30000/sessions/s1", "prompt", {}, metadata)
 
 
+@pytest.mark.long
 async def test_a_thousand_trials_are_admitted_at_once_and_every_one_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -49,6 +50,7 @@ async def test_a_thousand_trials_are_admitted_at_once_and_every_one_is_answered(
     assert len({request.body["instance_id"] for request in server.requests}) == THOUSAND, "each was asked once"
 
 
+@pytest.mark.long
 async def test_cancelling_a_thousand_trials_ends_every_one_and_leaves_the_client_working(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -120,6 +122,7 @@ async def test_the_real_server_takes_more_trials_than_it_runs_and_both_sides_cou
     assert max(outcome["agent_metrics"]["queue_seconds"] for outcome in outcomes.values()) > 0
 
 
+@pytest.mark.long
 async def test_both_sides_count_the_same_for_every_agent_with_a_model(
     server: AgentServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

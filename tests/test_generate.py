@@ -68,6 +68,7 @@ def checks() -> Iterator[str]:
                 yield node.name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check", list(checks()))
 def test_with_the_classes_of_miles(verdicts: dict[str, list[str]], check: str) -> None:
     assert check in verdicts, "the check was not run"

@@ -116,6 +116,7 @@ def test_a_group_that_others_have_overtaken_for_too_long_is_dropped(
     assert len(finished - set(trained(config))) >= dropped
 
 
+@pytest.mark.long
 def test_a_run_killed_in_mid_step_goes_on_and_leaves_no_group_out(asynchronous: LocalRunConfig, tmp_path: Path) -> None:
     config = change(asynchronous, tmp_path / "run", num_rollout=1000)
     bounded = ("--max-weight-staleness", "1")

@@ -178,6 +178,7 @@ def test_a_failed_forward_pass_ends_the_run_with_its_cause(
     assert len(read_outcomes(config.traces_dir)) == 4  # nothing was replaced
 
 
+@pytest.mark.long
 def test_a_full_disk_costs_the_dumps_and_not_the_run(shared_server: LocalRunConfig, tmp_path: Path) -> None:
     """The traces folder is a memory disk of 12 KiB, in a mount namespace of the run."""
     config = change(shared_server, tmp_path / "run")
@@ -200,6 +201,7 @@ def test_a_full_disk_costs_the_dumps_and_not_the_run(shared_server: LocalRunConf
     assert metrics(config)[0]["rollout_id"] == 0
 
 
+@pytest.mark.long
 def test_ctrl_c_saves_and_says_how_to_go_on(own_server: LocalRunConfig, server: AgentServerProcess) -> None:
     """The whole command with its own agent server, stopped in mid-run and gone on with as it said."""
     endless = command(replace(own_server, num_rollout=1000, save_interval=1000))

@@ -127,6 +127,7 @@ def test_the_jobs_failure_is_the_launchers(ground: Ground, ray_cluster: Cluster)
     assert "failed" in ended.err
 
 
+@pytest.mark.long
 def test_a_conversion_that_fails_ends_the_launch_before_the_job(ground: Ground, ray_cluster: Cluster) -> None:
     flags = ("--ray-address", ray_cluster.address, "--skip-preflight")
     ended = ground.run("sync", *flags, *ground.job_variables(STAND_IN_CONVERT_EXIT="5"))
@@ -161,6 +162,7 @@ def test_a_detached_run_says_how_to_follow_and_stop_it(ground: Ground, ray_clust
     eventually(lambda: connect(ray_cluster.address).state(run_id).status == "SUCCEEDED", "the end of the job")
 
 
+@pytest.mark.long
 def test_the_checks_run_on_the_nodes_and_say_what_the_cluster_lacks(ground: Ground, ray_cluster: Cluster) -> None:
     write_reference(ground.folder / "reference")
     flags = ("--ray-address", ray_cluster.address, "--preflight-only", "--mode", "debug_rollout_only")
@@ -171,6 +173,7 @@ def test_the_checks_run_on_the_nodes_and_say_what_the_cluster_lacks(ground: Grou
     assert not ground.record.exists() and not ground.save_dir.exists()
 
 
+@pytest.mark.long
 def test_two_launchers_share_a_cluster_and_not_a_save_folder(ground: Ground, ray_cluster: Cluster) -> None:
     write_reference(ground.folder / "reference")
     flags = ("--ray-address", ray_cluster.address, "--skip-preflight")

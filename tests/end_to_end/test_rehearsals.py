@@ -118,6 +118,7 @@ def test_what_would_break_on_the_cluster_is_found_before(
     assert not (tmp_path / "run" / "traces").exists()
 
 
+@pytest.mark.long
 def test_the_lora_launcher_trains_its_adapter_here_and_saves_it_where_a_cluster_looks(
     own_server: LocalRunConfig, server: AgentServerProcess
 ) -> None:
@@ -136,6 +137,7 @@ def test_the_lora_launcher_trains_its_adapter_here_and_saves_it_where_a_cluster_
     assert adapted == {"q_proj", "k_proj", "v_proj", "o_proj"}
 
 
+@pytest.mark.long
 def test_an_adapter_of_modules_that_the_model_lacks_is_refused_with_those_it_has(
     shared_server: LocalRunConfig, tmp_path: Path
 ) -> None:

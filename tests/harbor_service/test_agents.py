@@ -137,6 +137,7 @@ def test_answer_that_was_cut_off_is_the_last_and_not_executed(
     assert len(model.requests) == 1
 
 
+@pytest.mark.long
 def test_agent_out_of_time_is_scored_whatever_it_waits_for(server: AgentServerProcess, session: MakeSession) -> None:
     def episode(script: Script) -> dict[str, Any]:
         slow = script.text("ls")

@@ -9,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
@@ -86,6 +88,7 @@ def test_without_a_key_it_says_so_at_once_and_the_run_goes_on(tmp_path: Path) ->
     assert said[1] == "active False"
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_answer_costs_one_warning(tmp_path: Path) -> None:
     said = program(
         tmp_path,

@@ -17,6 +17,7 @@ from tests.launcher.ray_jobs.launcher_process import LauncherProcess
 from tests.launcher.ray_jobs.ray_cluster import alive, eventually, folder_of, job, recorded, with_descendants
 
 
+@pytest.mark.long
 def test_an_own_head_killed_in_mid_run_fails_the_job_and_leaves_nothing_of_its_own_behind(
     ray_cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_connection_cut_in_mid_log_costs_no_line_and_repeats_none(ray_cluster:
     assert "line 59 " in out.getvalue()
 
 
+@pytest.mark.long
 def test_a_log_that_ray_cannot_read_does_not_keep_the_verdict_back(
     ray_cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_log_that_ray_cannot_read_does_not_keep_the_verdict_back(
     assert "without it" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_cluster_that_stays_away_ends_the_following_with_the_cause(
     ray_cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
