@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from sandbox.bubblewrap import BASH, CLEAN_ENV, SandboxUnavailable
 from sandbox.cell import CellFailed
 from sandbox.holder import HolderFailed
+from sandbox.limits import Limits
 from sandbox.trial import Sandbox
 
 _WAY_OUT = (
@@ -53,7 +55,30 @@ def preflight(base_dir: Path | str | None = None) -> None:
     if failure:
         if isinstance(failure[0], SandboxUnavailable):
             raise failure[0]
+        # Only now: a process that may raise its hard limits runs sandboxes all the same.
+        if low := _hard_limits_below(Limits()):
+            raise SandboxUnavailable(
+                f"a trial's limits are above this process's hard limits: {'; '.join(low)}; raise these before the start"
+            ) from failure[0]
         raise SandboxUnavailable(f"{failure[0]}. {_WAY_OUT}") from failure[0]
+
+
+def _hard_limits_below(limits: Limits) -> list[str]:
+    """What the sandbox sets with `ulimit` and this process may not, in the shell's units."""
+    kib = 1 << 10
+    wanted = (
+        ("-f", resource.RLIMIT_FSIZE, limits.file_mb * kib, kib),
+        ("-n", resource.RLIMIT_NOFILE, limits.open_files, 1),
+        ("-u", resource.RLIMIT_NPROC, limits.processes, 1),
+        ("-d", resource.RLIMIT_DATA, limits.memory_mb * kib, kib),
+        ("-v", resource.RLIMIT_AS, limits.memory_mb * 4 * kib, kib),
+    )
+    hard = [(name, resource.getrlimit(kind)[1], need, unit) for name, kind, need, unit in wanted]
+    return [
+        f"`ulimit -H {name}` is {has // unit}, {need} or more is needed"
+        for name, has, need, unit in hard
+        if has != resource.RLIM_INFINITY and has < need * unit
+    ]
 
 
 async def _try(base_dir: Path | None) -> None:
