@@ -14,6 +14,7 @@ from launcher.errors import LauncherError
 from launcher.output import say
 
 LIMIT = 20.0  # seconds of one check, where it names no other limit
+_NOTICED = 0.5  # seconds until a signal is, at most
 _CLEAN_UP = 2.0  # seconds for all checks that were interrupted
 
 
@@ -82,7 +83,9 @@ def first_three(names: Sequence[str]) -> str:
 
 
 def _findings(check: Check, answer: Future[Finding | list[Finding]], until: float) -> list[Finding]:
-    wait([answer], max(0.0, until - time.monotonic()))
+    # In short waits: a signal that comes just before the kernel's wait begins does not end it.
+    while not answer.done() and (left := until - time.monotonic()) > 0:
+        wait([answer], min(left, _NOTICED))
     if not answer.done():
         way_out = (
             "see whether the file system or the server that it asks hangs, or leave the checks out (--skip-preflight)"
