@@ -24,6 +24,8 @@ class BackgroundWriter:
         self._pieces: list[bytes | memoryview] = []
         self._size = 0
         self._blocks: Queue[list[bytes | memoryview] | None] = Queue(maxsize=3)
+        self._handed_over = False  # blocks, since the last flush
+        self._since_sync = 0
         self._error: OSError | None = None
         self._thread = Thread(target=self._run, name="background writer", daemon=True)
         self._thread.start()
@@ -35,16 +37,28 @@ class BackgroundWriter:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
         if self._pieces:
             self._blocks.put(self._pieces)
+            self._handed_over = True
             self._pieces, self._size = [], 0
 
     def flush(self) -> None:
         """Wait until everything is in the file (not: on the disk)."""
-        self._hand_over()
-        self._blocks.join()
+        if self._handed_over:
+            self._hand_over()
+            self._blocks.join()
+            self._handed_over = False
+        elif self._pieces:
+            # The thread writes nothing now, and to wait for it would take longer than to write.
+            self._write(self._pieces)
+            self._pieces, self._size = [], 0
+            if self._since_sync >= _SYNC:
+                self._since_sync = 0
+                self._blocks.put([])
+        self._raise_error()
+
+    def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
 
@@ -54,18 +68,21 @@ class BackgroundWriter:
         self._thread.join()
 
     def _run(self) -> None:
-        since_sync = 0
         while (pieces := self._blocks.get()) is not None:
             try:
                 if self._error is None:
-                    since_sync += _write_all(self._descriptor, pieces)
-                    if since_sync >= _SYNC:
+                    self._write(pieces)
+                    if not pieces or self._since_sync >= _SYNC:
                         os.fdatasync(self._descriptor)
-                        since_sync = 0
+                        self._since_sync = 0
             except OSError as error:
                 self._error = error
             finally:
                 self._blocks.task_done()
+
+    def _write(self, pieces: list[bytes | memoryview]) -> None:
+        if pieces:
+            self._since_sync += _write_all(self._descriptor, pieces)
 
 
 def _write_all(descriptor: int, pieces: list[bytes | memoryview]) -> int:

@@ -23,24 +23,21 @@ class Block(NamedTuple):
     end: int
 
 
-class BlockRecord(NamedTuple):
-    """A record whose line lies, `length` bytes long, behind those of the records before it."""
-
-    instance_id: str
-    prompt: str | list[JsonObject] | int
-    length: int
-
-
 class BlockBroken(NamedTuple):
     rule: str
     text: str
 
 
-class BlockLine(NamedTuple):
-    """One line of a block: its bytes with the line feed, and what became of it; text is why it was left out."""
+# instance_id, prompt, and how long its line is, which lies behind those of the records before it. A plain tuple: with
+# names it would take twice as long on its way between processes.
+BlockRecord = tuple[str, str | list[JsonObject] | int, int]
 
-    size: int
-    outcome: BlockRecord | BlockBroken | str
+
+class BlockLines(NamedTuple):
+    """Of the lines of a block, in order: their bytes, and what became of them; a text is why one was left out."""
+
+    sizes: list[int]
+    outcomes: list[BlockRecord | BlockBroken | str]
 
 
 def blocks_of(descriptor: int, size: int) -> Iterator[Block]:
@@ -71,23 +68,25 @@ def read_block(descriptor: int, block: Block) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def convert_block(data: bytes, rules: Rules, lengths_only: bool) -> tuple[list[BlockLine], list[bytes | memoryview]]:
+def convert_block(data: bytes, rules: Rules, lengths_only: bool) -> tuple[BlockLines, list[bytes | memoryview]]:
     """What becomes of the lines of a block that is not the file's first, and the pieces of its records' lines."""
-    found: list[BlockLine] = []
+    sizes: list[int] = []
+    outcomes: list[BlockRecord | BlockBroken | str] = []
     pieces: list[bytes | memoryview] = []
     for line in _lines(data):
+        sizes.append(len(line))
         match outcome_of(item_of_line(line, ""), rules):
             case Record() as record:
                 prompt = record.prompt
                 if lengths_only and not isinstance(prompt, int):
                     prompt = characters(prompt)
                 pieces += record.line
-                found.append(BlockLine(len(line), BlockRecord(record.instance_id, prompt, record.size)))
+                outcomes.append((record.instance_id, prompt, record.size))
             case Broken(finding):
-                found.append(BlockLine(len(line), BlockBroken(finding.rule, finding.text)))
+                outcomes.append(BlockBroken(finding.rule, finding.text))
             case Skipped(_, reason):
-                found.append(BlockLine(len(line), reason))
-    return found, pieces
+                outcomes.append(reason)
+    return BlockLines(sizes, outcomes), pieces
 
 
 def _lines(data: bytes) -> Iterator[bytes | memoryview]:

@@ -13,7 +13,7 @@ from miles_data.findings import DataError
 from miles_data.line_blocks import BLOCK, convert_block, read_block
 from miles_data.rules import Rules
 
-SLOTS: Final = 6  # blocks that a process has at a time: some wait while one is in work and one is being written
+SLOTS: Final = 12  # blocks that a process has at a time: some wait while one is in work and one is being written
 SLOT: Final = 2 * BLOCK  # bytes
 
 

@@ -20,8 +20,7 @@ from miles_data.json_lines import item_of_line
 from miles_data.line_blocks import (
     Block,
     BlockBroken,
-    BlockLine,
-    BlockRecord,
+    BlockLines,
     blocks_of,
     read_block,
 )
@@ -62,7 +61,7 @@ class LineWorker:
     def give(self, block: Block) -> None:
         self._send(block)
 
-    def take(self) -> tuple[list[BlockLine], memoryview]:
+    def take(self) -> tuple[BlockLines, memoryview]:
         """Of the oldest block that was given; its memory is used again for the block that is given `SLOTS` later."""
         slot, self._slot = self._slot, (self._slot + 1) % SLOTS
         try:
@@ -117,14 +116,12 @@ def in_blocks(
             worker.set_rules(rules, lengths_only)
         for block, found, lines in _converted(workers, blocks):
             yield from _outcomes(block, found, lines, descriptor, number)
-            number += len(found)
+            number += len(found.sizes)
             meter.before = block.end
             flush()
 
 
-def _converted(
-    workers: list[LineWorker], blocks: Iterator[Block]
-) -> Iterator[tuple[Block, list[BlockLine], memoryview]]:
+def _converted(workers: list[LineWorker], blocks: Iterator[Block]) -> Iterator[tuple[Block, BlockLines, memoryview]]:
     """Each block with what was made of it, in order. Its memory is used again as soon as the next one is asked for."""
     waiting: deque[tuple[Block, LineWorker]] = deque()
     for _ in range(SLOTS):
@@ -139,17 +136,16 @@ def _converted(
             waiting.append((following, worker))
 
 
-def _outcomes(
-    block: Block, found: list[BlockLine], lines: memoryview, descriptor: int, number: int
-) -> Iterator[Outcome]:
+def _outcomes(block: Block, found: BlockLines, lines: memoryview, descriptor: int, number: int) -> Iterator[Outcome]:
     start, used = block.start, 0
-    for count, (size, what) in enumerate(found, number):
+    for count, (size, what) in enumerate(zip(found.sizes, found.outcomes, strict=True), number):
         row = RowAt(count, descriptor, start, size)
-        if isinstance(what, BlockRecord):
-            yield Record(what.instance_id, what.prompt, (lines[used : used + what.length],), row)
-            used += what.length
+        if isinstance(what, str):
+            yield Skipped(row.place, what)
         elif isinstance(what, BlockBroken):
             yield Broken(Finding(row.place, what.rule, what.text), row.text)
         else:
-            yield Skipped(row.place, what)
+            instance_id, prompt, length = what
+            yield Record(instance_id, prompt, (lines[used : used + length],), row)
+            used += length
         start += size
