@@ -71,8 +71,8 @@ def test_fewer_prompts_than_a_rollout_takes_are_refused(config: LocalRunConfig) 
         prepare_data(config)
 
 
-def test_without_prompts_tasks_are_made(config: LocalRunConfig) -> None:
-    made = replace(
+def with_made_tasks(config: LocalRunConfig) -> LocalRunConfig:
+    return replace(
         config,
         prompt_data=None,
         harbor_tasks_dir=None,
@@ -80,6 +80,10 @@ def test_without_prompts_tasks_are_made(config: LocalRunConfig) -> None:
         train_tasks_per_family=3,
         heldout_tasks_per_family=2,
     )
+
+
+def test_without_prompts_tasks_are_made(config: LocalRunConfig) -> None:
+    made = with_made_tasks(config)
     data = prepare_data(made)
     assert data.tasks_dir is not None
     assert (len(data.train), len(data.heldout)) == (6, 4)
@@ -93,14 +97,7 @@ def test_without_prompts_tasks_are_made(config: LocalRunConfig) -> None:
 
 
 def test_tasks_of_a_run_with_other_options_in_the_same_folder_give_no_prompts(config: LocalRunConfig) -> None:
-    made = replace(
-        config,
-        prompt_data=None,
-        harbor_tasks_dir=None,
-        families=("mkdir", "copy"),
-        train_tasks_per_family=3,
-        heldout_tasks_per_family=2,
-    )
+    made = with_made_tasks(config)
     before = prepare_data(made)
     other = prepare_data(replace(made, families=("copy",), train_tasks_per_family=2, heldout_tasks_per_family=1))
     assert (len(other.train), len(other.heldout)) == (2, 1)
