@@ -79,7 +79,8 @@ def _train_ranks(placement: dict[str, Any], arguments: Sequence[str]) -> int | N
         return 0
     planned = _whole(placement.get("train_ranks"))
     nodes, each = (_whole(_after(arguments, f"--actor-num-{part}")) for part in ("nodes", "gpus-per-node"))
-    ranks = planned if planned is not None else nodes * each if nodes and each else None
+    # What the trainer was started with counts, also where somebody changed it beside the plan.
+    ranks = nodes * each if nodes and each and planned != 0 else planned
     return ranks if ranks is not None and ranks <= _MOST_RANKS else None
 
 

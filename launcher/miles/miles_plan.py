@@ -11,6 +11,7 @@ from launcher.miles.argument_changes import read_changes
 from launcher.miles.capabilities import Capabilities, adapt, grouped
 from launcher.miles.job_environment import job_environment
 from launcher.miles.memory import GIB, H200_GIB, estimate
+from launcher.miles.placement import as_changed
 from launcher.miles.recipe import Recipe, Run
 from launcher.options import CommonOptions, MilesInstall, miles_install
 from launcher.plan import Plan
@@ -68,7 +69,7 @@ def build_plan[T: CommonOptions](
         entrypoint=("python3", train_script(options, recipe)),
         arguments=arguments,
         environment=job,
-        placement=recipe.placement,
+        placement=as_changed(recipe.placement, arguments) if differences else recipe.placement,
         ports=_ports(options, miles, arguments),
         files={
             "save": str(save_dir),

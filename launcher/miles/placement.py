@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from launcher.miles.capabilities import grouped
 from launcher.miles.parallel import EngineSizes, Layout, ParallelSizes
 from launcher.options import CommonOptions
+
+_PARALLEL = {
+    "tensor_parallel": "--tensor-model-parallel-size",
+    "pipeline_parallel": "--pipeline-model-parallel-size",
+    "context_parallel": "--context-parallel-size",
+    "expert_parallel": "--expert-model-parallel-size",
+    "expert_tensor_parallel": "--expert-tensor-parallel-size",
+}
 
 
 def placement(layout: Layout, sizes: ParallelSizes, engines: EngineSizes, options: CommonOptions) -> dict[str, Any]:
@@ -30,4 +40,33 @@ def placement(layout: Layout, sizes: ParallelSizes, engines: EngineSizes, option
         "engine_attention_tensor_parallel": engines.attention_tensor,
         "engine_data_parallel_attention": engines.attention_data,
         "optimizer_steps_per_rollout": steps if trains else 0,
+    }
+
+
+def as_changed(planned: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """The placement that Miles gets, where `--argument-changes` had a say in it.
+
+    Whoever reads the plan counts on it: a trainer's files would otherwise be waited for on ranks that there are not.
+    """
+    flags = dict(grouped(arguments))
+
+    def whole(flag: str, otherwise: int) -> int:
+        values = flags.get(flag, [])
+        return int(values[0]) if len(values) == 1 and values[0].isdecimal() and int(values[0]) else otherwise
+
+    train_nodes = whole("--actor-num-nodes", planned["train_nodes"])
+    sizes = {name: whole(flag, planned[name]) for name, flag in _PARALLEL.items()}
+    one_model = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
+    # A node of the plan may be shared, so its number of training GPUs is the actor's alone.
+    ranks = train_nodes * whole("--actor-num-gpus-per-node", planned["gpus_per_node"])
+    gpus = whole("--rollout-num-gpus-per-engine", planned["gpus_per_engine"])
+    return {
+        **planned,
+        "colocated": "--colocate" in flags,
+        "train_nodes": train_nodes,
+        "train_ranks": ranks if planned["train_ranks"] else 0,
+        **sizes,
+        "data_parallel": max(1, ranks // one_model),
+        "engines": max(1, whole("--rollout-num-gpus", gpus * planned["engines"]) // gpus),
+        "gpus_per_engine": gpus,
     }
