@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from launcher.scripts import ROOT
+
 RUN = Path(__file__).parent / "data" / "gpu_run"
+TWO_GPUS = Path(__file__).parent / "data" / "gpu_run_two"
 ROLLOUTS = (0, 1)
 
 
@@ -18,9 +23,15 @@ def samples(rollout_id: int) -> list[dict[str, Any]]:
     return torch.load(RUN / "rollout_data" / f"{rollout_id}.pt", weights_only=True)["samples"]
 
 
-def trained(rollout_id: int) -> dict[str, Any]:
-    path = RUN / "train_data" / f"{rollout_id}_0.pt"
+def trained(rollout_id: int, run: Path = RUN, rank: int = 0) -> dict[str, Any]:
+    path = run / "train_data" / f"{rollout_id}_{rank}.pt"
     return torch.load(path, map_location="cpu", weights_only=True)["rollout_data"]
+
+
+def differences(data: dict[str, Any]) -> torch.Tensor:
+    """Of the model's tokens, in nats, between the engine that sampled them and the trainer."""
+    parts = zip(data["rollout_log_probs"], data["log_probs"], data["loss_masks"], strict=True)
+    return torch.cat([(engine - trainer).abs()[mask.bool()] for engine, trainer, mask in parts])
 
 
 def outcomes(rollout_id: int) -> list[dict[str, Any]]:
@@ -46,10 +57,29 @@ def test_the_loss_mask_covers_the_turns_of_the_model_and_nothing_between_them(ro
 
 @pytest.mark.parametrize("rollout_id", ROLLOUTS)
 def test_log_probabilities_of_the_engine_and_of_the_trainer_agree(rollout_id: int) -> None:
-    data = trained(rollout_id)
-    parts = zip(data["rollout_log_probs"], data["log_probs"], data["loss_masks"], strict=True)
-    apart = torch.cat([(engine - trainer).abs()[mask.bool()] for engine, trainer, mask in parts])
+    apart = differences(trained(rollout_id))
     assert apart.mean() < 0.002 and apart.max() < 0.1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_log_probabilities_agree_with_tensor_and_expert_parallel_2(rank: int) -> None:
+    apart = differences(trained(1, TWO_GPUS, rank))
+    assert len(apart) == 860 and apart.mean() < 0.001 and apart.max() < 0.1
+
+
+def test_both_ranks_of_a_tensor_parallel_group_trained_on_the_same_trajectories() -> None:
+    first, second = (trained(1, TWO_GPUS, rank) for rank in (0, 1))
+    for name in ("tokens", "loss_masks", "advantages", "log_probs"):
+        for one, other in zip(first[name], second[name], strict=True):
+            assert torch.equal(one, other), name
+
+
+def test_the_dumps_of_two_ranks_finish_the_run() -> None:
+    finished = subprocess.run(
+        [sys.executable, "verify_progress.py", str(TWO_GPUS), "--json"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["verdict"] == "FINISHED"
 
 
 @pytest.mark.parametrize("rollout_id", ROLLOUTS)

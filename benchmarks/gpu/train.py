@@ -52,13 +52,20 @@ class Run:
         if self.args.offload_rollout:
             await self.manager.onload_weights.remote()
         await self.actor.update_weights()
-        if self.args.check_weight_update_equal:
-            await self.manager.check_weights.remote(action="compare")
-            # Only the first transfer has the engines' own weights to compare with.
-            self.args.check_weight_update_equal = False
-            phase("weights of the engines equal the trainer's")
         if self.args.offload_rollout:
             await self.manager.onload_kv.remote()
+
+    async def compare_weights(self, which: str) -> None:
+        """Raises where an engine's weights are not those that it held when they were last noted."""
+        await self.manager.check_weights.remote(action="compare")
+        phase(f"{which}: equal on every engine")
+
+    async def send_again(self) -> None:
+        """The same weights over random ones: what an engine then holds is what the trainer has, not what was left."""
+        for action in ("snapshot", "reset_tensors"):
+            await self.manager.check_weights.remote(action=action)
+        await self.actor.update_weights()
+        await self.compare_weights("trained weights, sent again")
 
     async def step(self, rollout_id: int) -> None:
         args = self.args
@@ -93,8 +100,13 @@ async def train(args: Any) -> None:
     run = Run(args, manager, actor)
     await run.send_weights()
     phase("first weights sent")
+    if args.check_weight_update_equal and args.start_rollout_id == 0:
+        # Miles had the engines note the weights of --hf-checkpoint and overwrite them at random.
+        await run.compare_weights("first weights")
     for rollout_id in range(args.start_rollout_id, args.num_rollout):
         await run.step(rollout_id)
+    if args.check_weight_update_equal:
+        await run.send_again()
     await manager.dispose.remote()
 
 
