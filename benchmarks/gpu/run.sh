@@ -90,7 +90,9 @@ launch() {
         --extra-env-vars "PYTHONPATH=$REPOSITORY/benchmarks/gpu" "AGENT_TRIAL_TIMEOUT=900" \
         --save-dir "$WORK/$name" --save-traces-dir "$WORK/$name/traces"
     local code=$?
-    grep -aE '^phase|verdict|Timer (train|update_weights|save_model|rollout) end|agents of rollout|  step [0-9]+:' "$OUT/$name.log" | cut -c1-400 | uniq
+    # two Ray nodes on one machine show each line twice
+    grep -aE '^phase|verdict|Timer (actor_train|update_weights|save_model) end|agents of rollout|model.py:.* step [0-9]+:|Health check failed|Recovered' \
+        "$OUT/$name.log" | awk '!seen[$0]++' | cut -c1-400
     return $code
 }
 
@@ -126,14 +128,13 @@ async_job() {
         --rollout-batch-size 4 --n-samples-per-prompt 8 --over-sampling-batch-size 8 "$@"
 }
 
-# kill_engine NAME : one SGLang server of that job, as soon as its first optimizer step is under way
+# kill_engine NAME : one SGLang server of that job, as soon as its second rollout is there and its first optimizer step goes on
 kill_engine() {
     local actor server
-    for _ in $(seq 300); do grep -qa 'Timer actor_train start' "$OUT/$1.log" && break; sleep 1; done
-    sleep 3
+    for _ in $(seq 300); do grep -qa 'agents of rollout 1:' "$OUT/$1.log" && break; sleep 1; done
     actor=$(pgrep -f '^ray::SGLangEngine' | head -n 1)
     server=$(pgrep -P "$actor" -f spawn_main | head -n 1)
-    say "killing the SGLang server $server of $(ps -o args= -p "$actor")"
+    say "killing SGLang server $server"
     kill -KILL "$server"
 }
 
