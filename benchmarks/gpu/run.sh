@@ -28,9 +28,12 @@ unpack() {
     patch "$PACKAGES/miles/miles/backends/megatron_utils/initialize.py" 's/^    assert np.__version__/    pass  # &/' # runs with numpy 2
     patch "$PACKAGES/miles/sgl_kernel/elementwise.py" 's/    _has_flashinfer = True/    _has_flashinfer = False/' # its sources are not carried
     patch "$PACKAGES/miles/miles/utils/distributed_utils.py" 's/else "pg_options"/else "backend_options"/' # takes torch 2.11 for older than 2.6
-    # of the newer Miles: its dashboard is off, and an older SGLang has no sessions of weight updates
+    # The newer Miles: its dashboard is off; an older SGLang ends a weight update otherwise, as the older Miles did; servers
+    # that import all this for the first time take longer than half a minute.
     patch "$PACKAGES/newer/miles/dashboard/store.py" 's/^import polars as pl/import unittest.mock; pl = unittest.mock.MagicMock()/'
-    patch "$PACKAGES/newer/miles/backends/sglang_utils/sglang_engine.py" 's/return self._make_request("\(begin\|end\)_weight_update".*/return None/'
+    patch "$PACKAGES/newer/miles/backends/sglang_utils/sglang_engine.py" 's/return self._make_request("begin_weight_update".*/return None/
+        s/"end_weight_update", {}/"post_process_weights", {"post_process_quantization": True}/'
+    patch "$PACKAGES/newer/miles/ray/rollout/router_manager.py" 's/timeout=30)/timeout=120)/'
     python3 -m compileall -q -j 0 "$PACKAGES" >/dev/null # a dozen processes import all this
     say "unpacked $*"
 }
@@ -107,6 +110,7 @@ job() {
 # nodes NODES GPUS : Ray nodes of so many GPUs each, all on this machine
 nodes() {
     local node first where
+    curl -sf -m 5 127.0.0.1:8265/api/version >/dev/null && return
     for node in $(seq 0 $(($1 - 1))); do
         first=$((node * $2))
         where="--address=127.0.0.1:6379"
@@ -133,9 +137,15 @@ kill_engine() {
     local actor server
     for _ in $(seq 300); do grep -qa 'agents of rollout 1:' "$OUT/$1.log" && break; sleep 1; done
     actor=$(pgrep -f '^ray::SGLangEngine' | head -n 1)
-    server=$(pgrep -P "$actor" -f spawn_main | head -n 1)
+    server=$(pgrep -P "$actor" -f 'spawn_main|sglang' | head -n 1)
     say "killing SGLang server $server"
     kill -KILL "$server"
+}
+
+# killed_job NAME LIMIT OPTION... : an async_job that loses an engine. What is sampled until it is there again is discarded.
+killed_job() {
+    kill_engine "$1" &
+    CHANGES=benchmarks/gpu/health_checks.json async_job "$@" --rollout-health-check-first-wait 1 --max-consecutive-discards 100000
 }
 
 # Which router passes on what a session server sends
