@@ -29,10 +29,12 @@ unpack() {
     patch "$PACKAGES/miles/sgl_kernel/elementwise.py" 's/    _has_flashinfer = True/    _has_flashinfer = False/' # its sources are not carried
     patch "$PACKAGES/miles/miles/utils/distributed_utils.py" 's/else "pg_options"/else "backend_options"/' # takes torch 2.11 for older than 2.6
     # The newer Miles: its dashboard is off; an older SGLang ends a weight update otherwise, as the older Miles did; servers
-    # that import all this for the first time take longer than half a minute.
+    # that import all this for the first time take longer than half a minute; its own router, once it has found an engine
+    # dead, does not take back the one that is restarted at that address.
     patch "$PACKAGES/newer/miles/dashboard/store.py" 's/^import polars as pl/import unittest.mock; pl = unittest.mock.MagicMock()/'
     patch "$PACKAGES/newer/miles/backends/sglang_utils/sglang_engine.py" 's/return self._make_request("begin_weight_update".*/return None/
         s/"end_weight_update", {}/"post_process_weights", {"post_process_quantization": True}/'
+    patch "$PACKAGES/newer/miles/router/router.py" 's/^\( *\)# Add if new, keep a simple request count per worker/\1self.dead_workers.discard(worker_url)/'
     patch "$PACKAGES/newer/miles/ray/rollout/router_manager.py" 's/timeout=30)/timeout=120)/'
     python3 -m compileall -q -j 0 "$PACKAGES" >/dev/null # a dozen processes import all this
     say "unpacked $*"
