@@ -40,9 +40,10 @@ logger = logging.getLogger(__name__)
 DEFAULT_MAX_CONSECUTIVE_DISCARDS = 256
 WATCH_INTERVAL = 0.5
 
-# What Miles raises when a session cannot be read or its turns do not line up. One such trajectory is discarded;
-# in the fully asynchronous rollout it would end the whole run.
-SESSION_FAULTS = (AssertionError, KeyError, ValueError, TimeoutError, OSError, httpx.HTTPError)
+# What Miles raises when a session cannot be read or its turns do not line up: a RuntimeError where the session server
+# puts them together and refuses. One such trajectory is discarded; in the fully asynchronous rollout it would end the
+# whole run.
+SESSION_FAULTS = (AssertionError, KeyError, ValueError, RuntimeError, TimeoutError, OSError, httpx.HTTPError)
 
 
 STEP_KEY = "rollout/step"

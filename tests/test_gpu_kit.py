@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import pack
+from benchmarks.gpu import newer, pack
 from benchmarks.gpu.checkpoint import TURNS, Task, conversation, encoded, make_tokenizer, read_tasks
 from tasks.folder import write_tasks
 
@@ -59,3 +61,25 @@ def test_an_archive_too_large_for_one_call_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(pack, "MOST_BYTES", 500)
     with pytest.raises(ValueError, match="a call takes 500"):
         pack.archive(tmp_path / "work", tmp_path, "part", ("miles",), ())
+
+
+def test_a_newer_miles_is_packed_from_its_git_folder_without_what_is_not_committed(tmp_path: Path) -> None:
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b")
+    for name in ("miles/__init__.py", "miles_plugins/__init__.py", "train.py", "train_async.py", "docs/text.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"# {name}")
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", "all"], check=True)
+    (tmp_path / "miles" / "draft.py").write_text("")
+    assert newer.main(["--git", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    with tarfile.open(tmp_path / "out" / "newer.tar.xz") as packed:
+        files = {member.name for member in packed if member.isfile()}
+        packed.extractall(tmp_path / "packages", filter="tar")
+    assert files == {
+        *("newer/miles/__init__.py", "newer/miles_plugins/__init__.py", "newer/train.py", "newer/train_async.py"),
+        *("newer/COMMIT", *newer.STUBS),
+    }
+    assert (tmp_path / "packages" / "newer" / "train.py").read_text() == "# train.py"
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    assert (tmp_path / "packages" / "newer" / "COMMIT").read_text() == head

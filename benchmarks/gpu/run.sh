@@ -28,6 +28,14 @@ unpack() {
     patch "$PACKAGES/miles/miles/backends/megatron_utils/initialize.py" 's/^    assert np.__version__/    pass  # &/' # runs with numpy 2
     patch "$PACKAGES/miles/sgl_kernel/elementwise.py" 's/    _has_flashinfer = True/    _has_flashinfer = False/' # its sources are not carried
     patch "$PACKAGES/miles/miles/utils/distributed_utils.py" 's/else "pg_options"/else "backend_options"/' # takes torch 2.11 for older than 2.6
+    # The newer Miles: its dashboard is off; an older SGLang ends a weight update otherwise, as the older Miles did; servers
+    # that import all this for the first time take longer than half a minute; its own router, once it has found an engine
+    # dead, does not take back the one that is restarted at that address.
+    patch "$PACKAGES/newer/miles/dashboard/store.py" 's/^import polars as pl/import unittest.mock; pl = unittest.mock.MagicMock()/'
+    patch "$PACKAGES/newer/miles/backends/sglang_utils/sglang_engine.py" 's/return self._make_request("begin_weight_update".*/return None/
+        s/"end_weight_update", {}/"post_process_weights", {"post_process_quantization": True}/'
+    patch "$PACKAGES/newer/miles/router/router.py" 's/^\( *\)# Add if new, keep a simple request count per worker/\1self.dead_workers.discard(worker_url)/'
+    patch "$PACKAGES/newer/miles/ray/rollout/router_manager.py" 's/timeout=30)/timeout=120)/'
     python3 -m compileall -q -j 0 "$PACKAGES" >/dev/null # a dozen processes import all this
     say "unpacked $*"
 }
@@ -76,21 +84,70 @@ convert() {
     grep 'log-probabilities' "$OUT/convert.log"
 }
 
-# job NAME LIMIT OPTION... : run.py as a user would start it, with its preflight; CHANGES are further files of changes
-job() {
+# launch NAME LIMIT LAUNCHER OPTION... : as a user would start it, with its preflight
+launch() {
     local name=$1 limit=$2
     shift 2
-    limited "$limit" "$name" python3 run.py --num-gpus-per-node "${GPUS:-1}" \
-        --miles-path "$PACKAGES/miles" --megatron-path "$PACKAGES/miles" --train-script benchmarks/gpu/train.py \
-        --model-shape $shape --argument-changes $changes $CHANGES \
+    limited "$limit" "$name" python3 "$@" --megatron-path "$PACKAGES/miles" --model-shape $shape \
         --hf-checkpoint "$WORK/tiny" --ref-load "$WORK/reference" --skip-prepare \
         --prompt-data "$WORK/prompts.jsonl" --harbor-tasks-dir "$WORK/tasks" --agent-server-url http://127.0.0.1:11000 \
         --max-seq-len 2048 --rollout-max-response-len 64 --lr 3e-4 --no-use-prometheus --miles-host-ip 127.0.0.1 \
         --extra-env-vars "PYTHONPATH=$REPOSITORY/benchmarks/gpu" "AGENT_TRIAL_TIMEOUT=900" \
-        --save-dir "$WORK/$name" --save-traces-dir "$WORK/$name/traces" "$@"
+        --save-dir "$WORK/$name" --save-traces-dir "$WORK/$name/traces"
     local code=$?
-    grep -a '^phase\|verdict' "$OUT/$name.log"
+    # two Ray nodes on one machine show each line twice
+    grep -aE '^phase|verdict|Timer (actor_train|update_weights|save_model) end|agents of rollout|model.py:.* step [0-9]+:|Health check failed|Recovered' \
+        "$OUT/$name.log" | awk '!seen[$0]++' | cut -c1-400
     return $code
+}
+
+# job NAME LIMIT OPTION... ; CHANGES are further files of changes
+job() {
+    local name=$1 limit=$2
+    shift 2
+    launch "$name" "$limit" run.py --num-gpus-per-node "${GPUS:-1}" --miles-path "$PACKAGES/miles" --train-script benchmarks/gpu/train.py \
+        --argument-changes $changes benchmarks/gpu/no_offloaded_optimizer.json $CHANGES "$@"
+}
+
+# nodes NODES GPUS : Ray nodes of so many GPUs each, all on this machine
+nodes() {
+    local node first where
+    curl -sf -m 5 127.0.0.1:8265/api/version >/dev/null && return
+    for node in $(seq 0 $(($1 - 1))); do
+        first=$((node * $2))
+        where="--address=127.0.0.1:6379"
+        [ "$node" != 0 ] || where="--head --port=6379 --dashboard-host=127.0.0.1 --dashboard-port=8265"
+        CUDA_VISIBLE_DEVICES=$(seq -s, $first $((first + $2 - 1))) limited 60 ray-node-$node python3 -m ray.scripts.scripts start $where \
+            --num-gpus="$2" --dashboard-agent-listen-port=$((52365 + node)) --disable-usage-stats
+    done
+    for _ in $(seq 60); do curl -sf -m 2 127.0.0.1:8265/api/version >/dev/null && break; sleep 0.5; done
+}
+
+# async_job NAME LIMIT OPTION... : one node of `nodes` trains, the others sample
+async_job() {
+    local name=$1 limit=$2
+    shift 2
+    launch "$name" "$limit" run-glm47-flash-agentic-async.py --ray-address http://127.0.0.1:8265 \
+        --num-nodes "${NODES:-2}" --train-num-nodes 1 --num-gpus-per-node "${GPUS:-1}" --miles-path "$PACKAGES/newer" \
+        --argument-changes $changes $CHANGES --no-optimizer-cpu-offload --no-use-precision-aware-optimizer \
+        --session-server-external-host 127.0.0.1 --session-server-workers 4 \
+        --rollout-batch-size 4 --n-samples-per-prompt 8 --over-sampling-batch-size 8 "$@"
+}
+
+# kill_engine NAME : one SGLang server of that job, as soon as its second rollout is there and its first optimizer step goes on
+kill_engine() {
+    local actor server
+    for _ in $(seq 300); do grep -qa 'agents of rollout 1:' "$OUT/$1.log" && break; sleep 1; done
+    actor=$(pgrep -f '^ray::SGLangEngine' | head -n 1)
+    server=$(pgrep -P "$actor" -f 'spawn_main|sglang' | head -n 1)
+    say "killing SGLang server $server"
+    kill -KILL "$server"
+}
+
+# killed_job NAME LIMIT OPTION... : an async_job that loses an engine. What is sampled until it is there again is discarded.
+killed_job() {
+    kill_engine "$1" &
+    CHANGES=benchmarks/gpu/health_checks.json async_job "$@" --rollout-health-check-first-wait 1 --max-consecutive-discards 100000
 }
 
 # Which router passes on what a session server sends

@@ -126,6 +126,18 @@ async def test_turns_that_do_not_line_up_are_one_discard(setup: Setup) -> None:
     assert "AssertionError" in read_outcomes(setup.traces)[0]["reason"]
 
 
+async def test_a_session_that_its_server_refuses_to_put_together_is_one_discard(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(tracer: Any) -> None:
+        raise RuntimeError("POST http://127.0.0.1:30000/sessions/s1/samples failed with 422: trim_count 3 exceeds 1")
+
+    monkeypatch.setattr(agentic_tool_call.OpenAIEndpointTracer, "collect_records", refused)
+    sample = await setup.one()
+    assert (sample.status, sample.metadata["exit_status"]) == (Status.ABORTED, "SessionUnusable")
+    assert "failed with 422" in read_outcomes(setup.traces)[0]["reason"]
+
+
 async def raising(**kwargs: Any) -> None:
     raise RuntimeError("bug")
 

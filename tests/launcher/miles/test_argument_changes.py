@@ -95,7 +95,11 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_the_files_of_the_gpu_run_can_be_used_together() -> None:
     folder = ROOT / "benchmarks" / "gpu"
-    for other in ("no_offload.json", "split.json"):
-        names = (str(folder / "no_transformer_engine.json"), str(folder / other))
-        changes = read_changes(names, own_flags(launcher("sync").options))
+    for name, others in (
+        ("sync", ("no_offloaded_optimizer.json", "no_offload.json")),
+        ("sync", ("no_offloaded_optimizer.json", "split.json")),
+        ("async", ()),
+    ):
+        paths = [str(folder / file) for file in ("no_transformer_engine.json", *others)]
+        changes = read_changes(paths, own_flags(launcher(name).options))
         assert changes.leave_out and changes.set

@@ -60,13 +60,15 @@ CASES: dict[str, tuple[str, str, dict[str, str]]] = {
     "sync_tiny_one_gpu": (
         "sync",
         f"--num-gpus-per-node 1 --miles-path TMP/may_package --model-shape {GPU}/model_shape.json "
-        f"--argument-changes {GPU}/no_transformer_engine.json {GPU}/no_offload.json --skip-prepare",
+        f"--argument-changes {GPU}/no_transformer_engine.json {GPU}/no_offloaded_optimizer.json "
+        f"{GPU}/no_offload.json --skip-prepare",
         {},
     ),
     "sync_tiny_split": (
         "sync",
         f"--num-gpus-per-node 2 --miles-path TMP/may_package --model-shape {GPU}/model_shape.json "
-        f"--argument-changes {GPU}/no_transformer_engine.json {GPU}/split.json --skip-prepare",
+        f"--argument-changes {GPU}/no_transformer_engine.json {GPU}/no_offloaded_optimizer.json "
+        f"{GPU}/split.json --skip-prepare",
         {},
     ),
     "async_documented": ("async", "--num-nodes 8", {}),
@@ -89,6 +91,13 @@ CASES: dict[str, tuple[str, str, dict[str, str]]] = {
         "async",
         "--session-server-external-host 203.0.113.9 --global-batch-size 128 --session-server-port 40000",
         {"WANDB_MODE": "offline"},
+    ),
+    "async_tiny_two_gpus": (
+        "async",
+        f"--num-nodes 2 --num-gpus-per-node 1 --miles-path TMP/august --model-shape {GPU}/model_shape.json "
+        f"--argument-changes {GPU}/no_transformer_engine.json --no-optimizer-cpu-offload "
+        "--no-use-precision-aware-optimizer --skip-prepare --rollout-batch-size 4 --n-samples-per-prompt 8",
+        {},
     ),
     "lora_documented": ("lora", "--num-nodes 4", {}),
     "lora_two_nodes": ("lora", "--num-nodes 2", {}),

@@ -44,7 +44,8 @@ def test_the_installed_miles_takes_the_plan_of_the_gpu_run(tmp_path: Path) -> No
     make_checkpoint(["--tasks", str(tmp_path / "tasks"), "--out", str(tmp_path / "tiny"), *untrained])
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "latest_checkpointed_iteration.txt").write_text("release")
-    changes = [str(GPU / name) for name in ("no_transformer_engine.json", "no_offload.json")]
+    names = ("no_transformer_engine.json", "no_offloaded_optimizer.json", "no_offload.json")
+    changes = [str(GPU / name) for name in names]
     planned = subprocess.run(
         [
             *(sys.executable, str(ROOT / "run.py"), "--dry-run", "--format", "json", "--num-gpus-per-node", "1"),
