@@ -9,11 +9,11 @@ import os
 import pickle
 import re
 import shutil
-import stat
 import struct
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy
@@ -21,6 +21,7 @@ import torch
 from numpy import dtypes
 from torch.serialization import safe_globals
 
+from disk.regular_file import open_regular
 from progress.dump_summary import CUT_OFF, EMPTY
 
 _FORBIDDEN = re.compile(r"GLOBAL ([\w.<>]+)")
@@ -78,20 +79,16 @@ def load_dump(path: str) -> object:
 @contextmanager
 def _copy_in_memory(path: str) -> Generator[BinaryIO]:
     try:
-        # A named pipe without a writer would otherwise be waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        opened = open_regular(Path(path))
     except OSError as error:
         raise NotReadable(error.strerror or str(error), lasting=False) from None
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise NotReadable("it is no regular file")
-        with open(os.memfd_create("dump", os.MFD_CLOEXEC), "w+b") as copy:
-            try:
-                shutil.copyfileobj(file, copy, 1 << 20)
-                copy.flush()
-            except OSError as error:
-                raise NotReadable(error.strerror or str(error), lasting=False) from None
-            yield copy
+    with opened as file, open(os.memfd_create("dump", os.MFD_CLOEXEC), "w+b") as copy:
+        try:
+            shutil.copyfileobj(file, copy, 1 << 20)
+            copy.flush()
+        except OSError as error:
+            raise NotReadable(error.strerror or str(error), lasting=False) from None
+        yield copy
 
 
 def _require_plain_archive(copy: BinaryIO) -> None:
