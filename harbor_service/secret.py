@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from disk.token_file import read_token
-from harbor_service.settings import BadSetting
+from harbor_service.bad_setting import BadSetting
 
 _logger = logging.getLogger(__name__)
 # The trainer's copy of the file cannot change in the same moment.

@@ -18,12 +18,13 @@ import uvicorn
 from disk.atomic_file import atomic_file
 from disk.open_files import allow_open_files
 from harbor_service.access import is_loopback
+from harbor_service.bad_setting import BadSetting
 from harbor_service.dashboard import HOST as DASHBOARD_HOST
 from harbor_service.dashboard import make_dashboard
 from harbor_service.environments import environment_config
 from harbor_service.model_client import close_shared_client, shared_client
 from harbor_service.routes import make_app
-from harbor_service.settings import BadSetting, Settings
+from harbor_service.settings import Settings
 from harbor_service.task_store import TaskStore
 from harbor_service.trial_desk import TrialDesk
 from harbor_service.trial_folders import TrialFolders
