@@ -87,7 +87,7 @@ async def test_a_server_that_stays_away_is_a_discard_after_the_wait(monkeypatch:
     begin = asyncio.get_running_loop().time()
     outcome = await run()
     assert (outcome["exit_status"], outcome["discard"]) == ("ServerUnreachable", True)
-    assert 0.5 < asyncio.get_running_loop().time() - begin < 3.0
+    assert asyncio.get_running_loop().time() - begin > 0.5
 
 
 @pytest.mark.parametrize("refusal", [Answer("full", 429), Answer('{"detail": "ending", "started": false}', 503)])
