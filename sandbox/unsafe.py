@@ -46,6 +46,7 @@ _TIMED_OUT, _KILLED = 124, 137
 
 
 def unsafe_base_dir() -> Path:
+    """One folder per user in the system's temporary folder."""
     return Path(tempfile.gettempdir()) / f"agent-trials-without-sandbox-{os.geteuid()}"
 
 

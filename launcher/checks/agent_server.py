@@ -84,6 +84,7 @@ def judge_health(
 
 
 def check_room(health: Mapping[str, Any], trials: int, most_in_flight: int) -> Finding:
+    """Its places against the trials of a rollout, and against the most that are under way at any time."""
     name = f"{NAME}: trials at once"
     room = _room(health)
     if room is None:
