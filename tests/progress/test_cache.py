@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from progress import cache, scan
-from progress.dump_reader import DumpReader, Unreadable
+from progress.dump_reader import DumpReader
 from progress.read_run import ReadSettings, read_run
 from progress.run_report import Kind
+from progress.unreadable import Unreadable
 from tests.progress.run_on_disk import RunOnDisk
 
 NAMES = ("rollout_data/0.pt", "rollout_data/1.pt", "rollout_data/eval_0.pt", "train_data/0_0.pt", "train_data/1_0.pt")
