@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 
+from swe_agent_function import abort
 from trajectory.discards import ConsecutiveDiscards, TooManyDiscards
 from trajectory.metrics import aggregate_agent_metrics, flat_samples, sample_metadata
 from trajectory.outcome import Outcome, discarded, finite_number
@@ -308,8 +309,6 @@ async def _until_too_many_discards(rollout: Any, args: Any) -> Any:
         if not task.done():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            from swe_agent_function import abort
-
             await abort(args)
 
 

@@ -169,6 +169,7 @@ def sandboxes(trial_timeout: float) -> SandboxLifetime:
 
 
 def find_start(options: Options) -> StartPoint:
+    """The newest complete adapter where one is named. Raises as `find_adapter_start`."""
     files, machines = options.files, options.machines
     load_dir = Path(files.load_dir) if files.load_dir else None
     ranks = machines.num_nodes * int(machines.num_gpus_per_node or 0)

@@ -35,6 +35,7 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from disk.open_files import allow_open_files
+from disk.token_file import read_token
 from trajectory.outcome import Outcome, discarded
 from trajectory.report import report
 from trajectory.sample import OUTCOME_KEYS
@@ -283,10 +284,10 @@ def _secret_file(name: str) -> str | None:
     path = os.environ.get(name)
     if not path:
         return None
-    token = Path(path).read_text(encoding="utf-8").strip()
-    if not token or not token.isascii() or not token.isprintable():
-        raise ValueError(f"{path}, named by {name}, holds no token of printable ASCII")
-    return token
+    try:
+        return read_token(Path(path))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _client() -> httpx.AsyncClient:

@@ -87,9 +87,9 @@ def sides(url: str) -> list[Side]:
 async def rates(url: str, rounds: int, calls: int, at_once: int) -> dict[str, list[tuple[float, float]]]:
     """Name of a side -> (calls a second, CPU milliseconds a call) of each round."""
     taken: dict[str, list[tuple[float, float]]] = {}
-    both = sides(url)
+    all_sides = sides(url)
     for number in range(rounds + 1):
-        for side in both if number % 2 else reversed(both):
+        for side in all_sides if number % 2 else reversed(all_sides):
             places = asyncio.Semaphore(at_once)
 
             async def one(call: Call = side.call, places: asyncio.Semaphore = places) -> None:

@@ -1,1 +1,1 @@
-"""Files that are whole or absent, and how many may be open."""
+"""Files: whole or absent, regular or refused, with enough of them open."""

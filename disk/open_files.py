@@ -2,6 +2,7 @@
 
 import resource
 
+# Not more: sandboxes inherit it, and programs that close every possible descriptor take seconds for 2**30.
 ENOUGH = 65_536
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from harbor_service.bad_setting import BadSetting
 from harbor_service.environments import (
     LOCAL,
     PROVIDERS,
@@ -32,7 +33,7 @@ from harbor_service.environments import (
     environment_config,
 )
 from harbor_service.provider_keys import load_provider_keys
-from harbor_service.settings import BadSetting, Settings
+from harbor_service.settings import Settings
 from harbor_service.task_check import Finding, TaskCheck
 from harbor_service.task_store import TaskStore
 from harbor_service.trial_folders import TrialFolders

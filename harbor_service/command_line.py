@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from harbor_service.agent_options import BadAgentOptions
+from harbor_service.bad_setting import BadSetting
 from harbor_service.environments import LOCAL, PROVIDERS
 from harbor_service.own_agents import check_default_options
 from harbor_service.secret import Secret, SecretFile
-from harbor_service.settings import BadSetting, Settings
+from harbor_service.settings import Settings
 
 
 def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Settings:

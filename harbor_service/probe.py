@@ -9,6 +9,8 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.requests import Request
 
+from harbor_service.access import is_loopback
+
 _SECONDS: Final = 2.0
 _BODY_LIMIT: Final = 1024  # bytes
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?\Z")
@@ -57,7 +59,7 @@ def is_local_caller(connection: Request) -> bool:
         return False
     caller = connection.client.host
     server: object = (connection.scope.get("server") or (None,))[0]
-    return caller == server or _is_loopback(caller)
+    return caller == server or is_loopback(caller)
 
 
 async def _fetch(url: str) -> ProbeResult:
@@ -80,12 +82,3 @@ def _is_ipv6(host: str) -> bool:
         return ipaddress.IPv6Address(host).scope_id is None
     except ValueError:
         return False
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return (mapped or parsed).is_loopback

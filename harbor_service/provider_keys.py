@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Final
 
-from harbor_service.settings import BadSetting
+from harbor_service.bad_setting import BadSetting
 
 # What the providers' own libraries read from this process' environment; no sandbox ever sees it.
 PROVIDER_KEYS: Final = ("DAYTONA_API_KEY", "E2B_API_KEY", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET")

@@ -5,10 +5,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from harbor_service.own_agents import OWN_AGENTS, SHELL
+from harbor_service.own_agents import SHELL
 
 MODEL_FREE: Final = ("oracle", "nop")  # act without a model: their trials are judged without a count of model calls
-AGENT_NAMES: Final = (*OWN_AGENTS, *MODEL_FREE)  # besides Harbor's own and MODULE:CLASS
 
 
 class RunRequest(BaseModel):

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from harbor_service.settings import BadSetting
+from disk.token_file import read_token
+from harbor_service.bad_setting import BadSetting
 
 _logger = logging.getLogger(__name__)
 # The trainer's copy of the file cannot change in the same moment.
@@ -63,11 +64,8 @@ class SecretFile(Secret):
 
     def _read(self) -> str:
         try:
-            secret = self._path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+            return read_token(self._path)
+        except OSError as error:
             raise BadSetting(f"{self._source}: cannot read {self._path}: {error}") from error
-        if not secret:
-            raise BadSetting(f"{self._source}: {self._path} is empty; it must hold the secret")
-        if not secret.isascii() or not secret.isprintable():
-            raise BadSetting(f"{self._source}: {self._path} must hold one line of printable ASCII")
-        return secret
+        except ValueError as error:
+            raise BadSetting(f"{self._source}: {error}") from error

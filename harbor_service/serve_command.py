@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Sequence
 
+from harbor_service.bad_setting import BadSetting
 from harbor_service.command_line import parse_settings
 from harbor_service.environments import BadEnvironment, check_environment, clear_leftovers, environment_config
 from harbor_service.provider_keys import load_provider_keys
 from harbor_service.server import serve
-from harbor_service.settings import BadSetting
 
 
 def serve_main(argv: Sequence[str]) -> int:

@@ -6,7 +6,6 @@ import gc
 import json
 import logging
 import os
-import resource
 import signal
 import socket
 import time
@@ -17,13 +16,15 @@ from typing import Any
 import uvicorn
 
 from disk.atomic_file import atomic_file
+from disk.open_files import allow_open_files
 from harbor_service.access import is_loopback
+from harbor_service.bad_setting import BadSetting
 from harbor_service.dashboard import HOST as DASHBOARD_HOST
 from harbor_service.dashboard import make_dashboard
 from harbor_service.environments import environment_config
 from harbor_service.model_client import close_shared_client, shared_client
 from harbor_service.routes import make_app
-from harbor_service.settings import BadSetting, Settings
+from harbor_service.settings import Settings
 from harbor_service.task_store import TaskStore
 from harbor_service.trial_desk import TrialDesk
 from harbor_service.trial_folders import TrialFolders
@@ -34,7 +35,6 @@ _logger = logging.getLogger(__name__)
 # Longer than any client keeps an idle connection: a server that closes first loses a request now and then.
 _KEEP_ALIVE_SECONDS = 120
 _PRUNE_EVERY_SECONDS = 60.0
-_OPEN_FILES = 65_536
 
 
 class _Server(uvicorn.Server):
@@ -89,7 +89,7 @@ async def serve(settings: Settings, keys: Sequence[str] = ()) -> int:
         setup_timeout=settings.setup_timeout,
         agent_options=settings.agent_options,
     )
-    _raise_file_limit()
+    allow_open_files()
     listener = _listen(settings.host, settings.port, "--port")
     port = listener.getsockname()[1]
     warn_when_open(settings)
@@ -178,13 +178,6 @@ async def _prune(folders: TrialFolders) -> None:
             if removed:
                 _logger.info("removed %d old trial folders below %s", len(removed), folders.root)
         await asyncio.sleep(_PRUNE_EVERY_SECONDS)
-
-
-def _raise_file_limit() -> None:
-    """Each waiting trial holds a connection and each running one some pipes; the usual 1024 would be too few."""
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Not more: sandboxes inherit it, and programs that close every possible descriptor would take seconds for 2**30.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, min(most, _OPEN_FILES)), most))
 
 
 def _listen(host: str, port: int, flag: str) -> socket.socket:

@@ -3,14 +3,10 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from harbor_service.secret import Secret
-
-
-class BadSetting(ValueError):
-    """A setting cannot work; the text says which and what would."""
+from harbor_service.bad_setting import BadSetting
+from harbor_service.secret import Secret
 
 
 @dataclass(frozen=True)
@@ -43,8 +39,8 @@ class Settings:
     keep_trials_gb: float = 20.0  # 1e9 bytes of all ended trials together
 
     # Who may call
-    token: "Secret | None" = field(default=None, repr=False)
-    admin_secret: "Secret | None" = field(default=None, repr=False)
+    token: Secret | None = field(default=None, repr=False)
+    admin_secret: Secret | None = field(default=None, repr=False)
 
     # Who watches it
     ready_file: Path | None = None

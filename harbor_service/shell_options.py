@@ -30,6 +30,8 @@ def _is_chat_turn(turn: object) -> bool:
 class ShellOptions(AgentOptions):
     """What a record's `agent_options` may set; the defaults are the local engine's measured ones."""
 
+    # Without the cheat sheet, the examples and the rule that a command which works ends the episode, a model of
+    # 135 million parameters solves 0.7% of the easy tasks and never learns to say that it is done.
     system_prompt: str = SYSTEM_PROMPT  # empty: no system message
     example_turns: tuple[dict[str, str], ...] = field(default_factory=lambda: tuple(EXAMPLE_TURNS))
     max_turns: int = 3  # model calls in one trial

@@ -31,16 +31,3 @@ EXAMPLE_TURNS: Final[list[dict[str, str]]] = [
     user_turn("Write the last 2 lines of a.txt to b.txt."),
     command_turn("tail -n 2 a.txt > b.txt"),
 ]
-
-# Without the cheat sheet, the examples and the rule that a command which works ends the episode, a model of
-# 135 million parameters solves 0.7% of the easy tasks and never learns to say that it is done.
-LOCAL_SHELL: Final[dict[str, object]] = {
-    "system_prompt": SYSTEM_PROMPT,
-    "example_turns": EXAMPLE_TURNS,
-    "max_turns": 3,
-    "end_on_success": True,
-    "submit_command": None,
-    "observation_limit": 200,
-    "command_timeout": 10,
-    "stop_regex": [CLOSED_BLOCK],
-}

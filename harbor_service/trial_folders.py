@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from disk.usage import disk_use
 from sandbox.trial_dir import process_start
 
 _logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class TrialFolders:
             if not self._is_ours(folder):
                 continue
             with contextlib.suppress(OSError):  # removed by another server in this moment
-                self._known[name] = _Ended(folder, (folder / MARKER).lstat().st_mtime, _size(folder))
+                self._known[name] = _Ended(folder, (folder / MARKER).lstat().st_mtime, disk_use(folder))
         return list(self._known.values())
 
     def _is_ours(self, folder: Path) -> bool:
@@ -115,14 +116,3 @@ class TrialFolders:
                 _logger.warning("the trial folder %s cannot be removed: %s", folder, error)
             return False
         return True
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            try:
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
-            except OSError:  # written or removed meanwhile
-                continue
-    return total

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from local_engine.config import ALL_LINEAR
 from tasks.families import EASY
 
 
@@ -16,9 +17,7 @@ class EngineRules:
     defaults: Mapping[str, object]
     environment: Mapping[str, tuple[str, ...]]  # option -> variables that stand in for it, first set one wins
     refused: Mapping[str, str] = field(default_factory=dict[str, str])  # option -> why, and the way out
-    shown: Mapping[str, str] = field(
-        default_factory=dict[str, str]
-    )  # option -> its default, where the value says little
+    shown: Mapping[str, str] = field(default_factory=dict[str, str])  # option -> its default, where that says little
     paths: frozenset[str] = frozenset()  # options that name files, handed on as absolute paths
     # option -> its default from the values of others
     derived: Mapping[str, Callable[[Mapping[str, object]], object]] = field(
@@ -120,7 +119,7 @@ LOCAL = EngineRules(
         "lora_rank": 16,
         "lora_alpha": 32,
         "lora_dropout": 0.0,
-        "target_modules": ("all-linear",),
+        "target_modules": (ALL_LINEAR,),
         "agent_server_url": None,
         "wandb_project": None,
         "wandb_run_name": None,

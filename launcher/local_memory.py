@@ -89,6 +89,7 @@ def longest_session(hf_checkpoint: str | None) -> int | None:
 
 
 def trainable_parameters(shape: Shape, options: LocalOptions) -> int:
+    """Of the adapter, or of all weights with --full-finetune."""
     if options.local is not None and options.local.full_finetune:
         return shape.parameters
     return shape.adapter_parameters(options.lora.lora_rank) if options.lora is not None else 0

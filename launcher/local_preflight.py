@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from launcher.checks.agent_names import check_asked, check_own_agents
+from launcher.checks.agent_names import check_own_agents, with_asked
 from launcher.checks.agent_server import NAME as AGENT_SERVER
 from launcher.checks.agent_server import ask_health, check_patience, check_room, trial_timeout
 from launcher.checks.checkpoints import CONFIG, local_folder
@@ -115,9 +115,7 @@ def check_model(hf_checkpoint: str | None) -> Finding:
 def check_service(url: str, config: LocalRunConfig, trials: int, environment: Mapping[str, str]) -> list[Finding]:
     """The agent server, and what the rows ask of it."""
     findings = check_given_agent_server(url, config.agent_timeout, trials, environment)
-    if [finding.status for finding in findings] == [Status.FAILURE] or config.prompt_data is None:
-        return findings
-    return [*findings, *check_asked(url, read_asked(config.prompt_data), environment)]
+    return with_asked(findings, url, config.prompt_data, environment)
 
 
 def check_given_agent_server(

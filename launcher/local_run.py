@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from harbor_service import QUIET_ENVIRONMENT
 from harbor_service.own_agents import OWN_AGENTS
 from launcher.addresses import own_address
 from launcher.agent_options import read_agent_options
@@ -24,8 +25,6 @@ from launcher.save_folder import TRACKER, StartPoint, find_start_point
 from local_engine.config import TRAINED_MODEL, Asynchrony, Device, LocalRunConfig, SessionAddress, WandbConfig
 from tasks.families import FAMILIES
 
-# Read by harbor and litellm when they are imported: no reports home, no price list from the network.
-QUIET_ENVIRONMENT: Mapping[str, str] = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 # Agents that ask the model, of the server that this engine starts.
 TRAINABLE_AGENTS = tuple(OWN_AGENTS)
 # A thread that waits by spinning takes the core from the trials: one operation then costs a scheduler's time slice.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any, cast, get_type_hints
 
-from launcher.checks.checkpoints import read_object
 from launcher.errors import OptionsError
 from launcher.model_shape import ModelShape
+from launcher.option_file import read_option_file
 from launcher.secrets import validate_no_credentials
 
 _OPTION = "--model-shape"
@@ -22,12 +21,7 @@ def shape_from(path: str | None, recipe: ModelShape) -> ModelShape:
     """
     if path is None:
         return recipe
-    try:
-        fields = read_object(Path(path))
-    except FileNotFoundError:
-        raise OptionsError(f"{_OPTION} {path} is not there; write one, or leave the option out") from None
-    except (OSError, ValueError) as error:
-        raise OptionsError(f"{_OPTION} {path} cannot be read as a JSON object: {error}") from None
+    fields = read_option_file(_OPTION, path)
     known = [field.name for field in dataclasses.fields(ModelShape)]
     if unknown := sorted(set(fields) - set(known)):
         raise OptionsError(f"{_OPTION} {path}: {', '.join(unknown)} is no size of a model; known: {', '.join(known)}")

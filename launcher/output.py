@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TextIO
+
+from disk.closed_stream import lead_nowhere
 
 
 def write(out: TextIO, text: str) -> str | None:
@@ -13,7 +14,7 @@ def write(out: TextIO, text: str) -> str | None:
         out.write(text)
         out.flush()
     except OSError as error:
-        _lead_nowhere(out)
+        lead_nowhere(out)
         return error.strerror or str(error)
     return None
 
@@ -21,12 +22,3 @@ def write(out: TextIO, text: str) -> str | None:
 def say(text: str) -> None:
     """One line on standard error."""
     write(sys.stderr, f"{text}\n")
-
-
-def _lead_nowhere(out: TextIO) -> None:
-    """What the stream still holds would make Python itself end with code 120."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(null, out.fileno())
-    finally:
-        os.close(null)

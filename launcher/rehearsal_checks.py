@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from launcher.checks.agent_names import check_asked
+from launcher.checks.agent_names import with_asked
 from launcher.checks.agent_server import bearer, check_agent_server
 from launcher.checks.key_files import check_key_file, key_files
 from launcher.checks.network import check_external_host
 from launcher.checks.ports import check_ports
-from launcher.checks.prompts import read_asked
 from launcher.checks.way_back import check_way_back
 from launcher.options import LocalOptions
 from launcher.preflight import Check, Finding, Status
@@ -39,9 +38,7 @@ def check_service(config: LocalRunConfig, url: str, environment: Mapping[str, st
     """The agent server, and its tasks against the prompts'; the sandboxes' lifetimes where the plan has any."""
     trials = config.rollout_batch_size * config.n_samples_per_prompt
     findings = check_agent_server(url, trials, trials, environment, _lifetime(config.extra_env))
-    if [finding.status for finding in findings] == [Status.FAILURE] or config.prompt_data is None:
-        return findings
-    return [*findings, *check_asked(url, read_asked(config.prompt_data), environment)]
+    return with_asked(findings, url, config.prompt_data, environment)
 
 
 def check_session_server(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from launcher.errors import NothingLeftError, OptionsError, PreflightError
 from launcher.options import CommonOptions
+from local_engine.manifest import TRACKER
 
-TRACKER = "latest_checkpointed_iteration.txt"
 _DIGITS = 9  # of a rollout id
 _ITERATION = re.compile(r"iter_\d+\Z")
 

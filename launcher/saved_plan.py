@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from disk.regular_file import read_regular
 from launcher.checks.json_object import json_object
-from launcher.checks.regular_file import read_regular
 from launcher.errors import OptionsError
 from launcher.miles.capabilities import grouped
 from launcher.paths import absolute
+from launcher.scripts import SCRIPTS
 from launcher.secrets import HIDDEN
 
 OPTION = "--from-plan"
 _DIGITS = 10
 _MOST_BYTES = 4 * 2**20
-_LAUNCHERS = ("run.py", "run-glm47-flash-agentic-async.py", "run_glm52_lora_tb2_daytona.py")
 _MAKE_ONE = "make one with --dry-run --format json, or take <save-dir>/launch/<run-id>.json of a launch"
 _MAKE_ANEW = "make it anew with this version's --dry-run --format json"
 
@@ -85,7 +85,7 @@ def read_plan(given: str, program: str) -> SavedPlan:
     except ValueError as error:
         raise OptionsError(f"{OPTION} {path} is no plan ({str(error)[:100]}); {_MAKE_ONE}") from None
     launcher, engine = content.get("launcher"), content.get("engine")
-    if launcher not in _LAUNCHERS or engine not in ("miles", "local"):
+    if launcher not in (*SCRIPTS, program) or engine not in ("miles", "local"):
         raise OptionsError(f"{OPTION} {path} is no plan of these launchers; {_MAKE_ONE}")
     if engine == "local":
         raise OptionsError(

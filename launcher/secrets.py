@@ -17,6 +17,7 @@ _URL_WITH_CREDENTIALS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]*@")
 
 
 def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name holds a secret; one in `_FILE` holds a path."""
     return name.upper().endswith(SECRET_SUFFIXES) or name.upper() in SECRET_NAMES
 
 

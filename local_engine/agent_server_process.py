@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from harbor_service import QUIET_ENVIRONMENT
+
 SCRIPT = Path(__file__).resolve().parent.parent / "agent_server.py"
 READY_SECONDS = 120.0
 END_SECONDS = 20.0
@@ -93,7 +95,7 @@ class AgentServerProcess:
             "--parent-pid", str(os.getpid()),
         ]  # fmt: skip
         environment = {k: v for k, v in os.environ.items() if not k.endswith(KEPT_BACK)}
-        environment |= {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        environment |= QUIET_ENVIRONMENT
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *arguments,

@@ -10,8 +10,8 @@ Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16"]
 Mode = Literal["normal", "debug_rollout_only"]
 
-ALL_LINEAR: tuple[str, ...] = ("all-linear",)
-"""Value of `target_modules` that adapts every linear layer of the model but its head."""
+ALL_LINEAR = "all-linear"
+"""Target module that stands for every linear layer of the model but its head."""
 
 TRAINED_MODEL = "model"
 """Folder in `save_dir` that the end of a run writes."""

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from local_engine import prefix_tree
+from local_engine.config import ALL_LINEAR
 from local_engine.pretrained import CheckpointNotUsable, load_causal_lm
-
-ALL_LINEAR = "all-linear"
 
 
 @dataclass(frozen=True)

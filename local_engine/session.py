@@ -52,7 +52,6 @@ class Session:
     log_probs: list[float] = field(default_factory=list[float])
     weight_versions: list[str] = field(default_factory=list[str])
     turns: int = 0
-    sampled: int = 0
     finish_reason: str = ""
     busy: bool = False
     turn: asyncio.Task[Generation] | None = None
@@ -199,6 +198,5 @@ class Sessions:
         session.messages = [*copy.deepcopy(messages), {"role": "assistant", "content": text}]
         session.weight_versions.append(str(generation.version))
         session.turns += 1
-        session.sampled += len(generation.ids)
         session.finish_reason = generation.finish_reason
         return text

@@ -14,9 +14,7 @@ class StepRow:
     rollout_id: int  # 0-based, as in the names of the dumps
     reward_mean: float  # over every scored trajectory
     reward_moving: float  # mean of this and up to two rollouts before it
-    heldout: (
-        float | None
-    )  # success on held-out instances of the weights that this rollout was sampled with, if measured
+    heldout: float | None  # held-out success of the weights that this rollout was sampled with, if measured
     discarded: int  # trajectories lost to infrastructure
     groups: int
     groups_with_signal: int  # groups whose rewards are not all equal

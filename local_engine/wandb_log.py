@@ -89,7 +89,7 @@ class WandbLog:
             # The live display owns the terminal, and what it shows is no log.
             options = wandb.Settings(console="off", silent=True)
             effective = wandb.setup(options).settings
-            if effective.mode in ("online", "shared") and not _has_key(effective.base_url):
+            if effective.mode in ("online", "shared") and not has_key(effective.base_url):
                 self._warn(
                     "nothing is logged to W&B: no API key for it was found; set WANDB_API_KEY, run `wandb login`, or "
                     "set WANDB_MODE=offline"
@@ -117,11 +117,11 @@ class WandbLog:
         self._warn(f"W&B logging has stopped, the run goes on: {type(error).__name__}: {reason}")
 
 
-def _has_key(base_url: str) -> bool:
-    # Asked without a prompt: on a terminal wandb.init would stop and ask.
+def has_key(base_url: str) -> bool:
+    """Whether W&B finds a key for its server, without a prompt: on a terminal it would stop and ask."""
     from wandb.sdk.lib import wbauth
 
-    return wbauth.authenticate_session(host=base_url, source="local_engine", prompt=False) is not None
+    return wbauth.authenticate_session(host=base_url, source="agentic-rl-launchers", prompt=False) is not None
 
 
 def _wandb_failures() -> tuple[type[BaseException], ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from miles_data.findings import BadRow, DataError
+from miles_data.findings import DataError
 from miles_data.harbor_tasks import NotUsable, read_task
 from miles_data.json_array import JsonArray
 from miles_data.optional_package import optional_package
@@ -45,9 +45,6 @@ class RegistryTasks(PlainSource):
                 fields = read_task(folder) | {"instance_id": name}
             except NotUsable as reason:
                 yield Skipped(name, str(reason), listed=True)
-                continue
-            except BadRow as bad:
-                yield Broken(bad.at(name))
                 continue
             own = {key: value for key, value in entry.items() if key != "name" and value is not None}
             dataset = f"{self.dataset['name']}@{self.dataset['version']}"

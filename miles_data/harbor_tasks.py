@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from miles_data.findings import BadRow
-from miles_data.rows import Broken, Item, JsonObject, PlainSource, Row, Skipped
+from miles_data.rows import Item, JsonObject, PlainSource, Row, Skipped
 
 _CANARY = re.compile(r"<!--.*canary.*-->|#.*canary.*", re.IGNORECASE)
 
@@ -39,6 +38,7 @@ def _table(config: JsonObject, name: str) -> JsonObject:
 
 
 def read_task(folder: Path) -> JsonObject:
+    """The row of a task folder. Raises NotUsable."""
     try:
         config: dict[str, Any] = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -79,5 +79,3 @@ class HarborTasks(PlainSource):
                 yield Row(child.name, read_task(child))
             except NotUsable as reason:
                 yield Skipped(child.name, str(reason), listed=True)
-            except BadRow as bad:
-                yield Broken(bad.at(child.name))

@@ -24,6 +24,8 @@ class Block(NamedTuple):
 
 
 class BlockBroken(NamedTuple):
+    """Why a line is no record: the broken rule, and a sentence."""
+
     rule: str
     text: str
 

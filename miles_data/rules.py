@@ -109,6 +109,7 @@ def _short(value: object) -> str:
 
 
 def merge_own_metadata(fields: JsonObject, own: JsonObject) -> JsonObject:
+    """The fields with those of their own metadata moved up. Raises BadRow where the two contradict each other."""
     merged = {key: value for key, value in fields.items() if key != "metadata"}
     for key, value in own.items():
         # Compared as JSON: to Python 1, 1.0 and true are equal.

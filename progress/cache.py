@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, cast
 import orjson
 
 from disk.atomic_file import atomic_file
+from disk.regular_file import read_regular
 from progress.dump_summary import SampleSummary, TrainSummary
 from progress.json_record import NotThisRecord, decode
 from progress.outcome_tally import FileTally
@@ -84,12 +84,7 @@ def _place(traces: Path, cache_dir: Path | None) -> Path:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
-                return {}
-            content: object = orjson.loads(file.read())
+        content: object = orjson.loads(read_regular(path, _LARGEST))
     except (OSError, orjson.JSONDecodeError):
         return {}
     return cast(dict[str, Any], content) if isinstance(content, dict) else {}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, TextIO
+from typing import TextIO
 
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from disk.closed_stream import lead_nowhere
 from progress.dump_reader import ReaderMissing
 from progress.follow import follow
 from progress.launch import read_launch
@@ -167,7 +167,7 @@ def _with_exit_code(run: Callable[[Console], int]) -> int:
         print(f"verify_progress.py: {error}", file=sys.stderr)
         return CANNOT_WORK
     except BrokenPipeError:
-        _lead_nowhere(sys.stdout)
+        lead_nowhere(sys.stdout)
         return 0
 
 
@@ -183,9 +183,4 @@ def _reader_may_leave(console: Console) -> Generator[None]:
     try:
         yield
     except BrokenPipeError:
-        _lead_nowhere(console.file)
-
-
-def _lead_nowhere(out: IO[str]) -> None:
-    """What is still in the buffer must not be tried again at the end, which would be an error of its own."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        lead_nowhere(console.file)

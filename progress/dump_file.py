@@ -9,11 +9,11 @@ import os
 import pickle
 import re
 import shutil
-import stat
 import struct
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy
@@ -21,7 +21,9 @@ import torch
 from numpy import dtypes
 from torch.serialization import safe_globals
 
+from disk.regular_file import open_regular
 from progress.dump_summary import CUT_OFF, EMPTY
+from progress.unreadable import Unreadable
 
 _FORBIDDEN = re.compile(r"GLOBAL ([\w.<>]+)")
 _NUMPY = ("_reconstruct", "scalar")
@@ -51,16 +53,8 @@ _BROKEN_PICKLE = (
 )
 
 
-class NotReadable(Exception):
-    """The file cannot be opened as a dump; the text says why. `lasting`: as long as the file is as it is."""
-
-    def __init__(self, reason: str, *, lasting: bool = True) -> None:
-        super().__init__(reason)
-        self.lasting = lasting
-
-
 def load_dump(path: str) -> object:
-    """What `torch.save` wrote to `path`, tensors on the CPU. Raises NotReadable.
+    """What `torch.save` wrote to `path`, tensors on the CPU. Raises Unreadable.
 
     The file is copied to memory first: the trainer may replace it while it is read, and pages that vanish from a
     mapped file end the process.
@@ -72,26 +66,22 @@ def load_dump(path: str) -> object:
             with safe_globals(ALLOWED):
                 return torch.load(f"/proc/self/fd/{copy.fileno()}", map_location="cpu", mmap=True, weights_only=True)
         except _BROKEN_PICKLE as error:
-            raise NotReadable(_reason(error)) from None
+            raise Unreadable(_reason(error)) from None
 
 
 @contextmanager
 def _copy_in_memory(path: str) -> Generator[BinaryIO]:
     try:
-        # A named pipe without a writer would otherwise be waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        opened = open_regular(Path(path))
     except OSError as error:
-        raise NotReadable(error.strerror or str(error), lasting=False) from None
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise NotReadable("it is no regular file")
-        with open(os.memfd_create("dump", os.MFD_CLOEXEC), "w+b") as copy:
-            try:
-                shutil.copyfileobj(file, copy, 1 << 20)
-                copy.flush()
-            except OSError as error:
-                raise NotReadable(error.strerror or str(error), lasting=False) from None
-            yield copy
+        raise Unreadable(error.strerror or str(error), lasting=False) from None
+    with opened as file, open(os.memfd_create("dump", os.MFD_CLOEXEC), "w+b") as copy:
+        try:
+            shutil.copyfileobj(file, copy, 1 << 20)
+            copy.flush()
+        except OSError as error:
+            raise Unreadable(error.strerror or str(error), lasting=False) from None
+        yield copy
 
 
 def _require_plain_archive(copy: BinaryIO) -> None:
@@ -100,19 +90,19 @@ def _require_plain_archive(copy: BinaryIO) -> None:
     copy.seek(0)
     start = copy.read(4)
     if not size:
-        raise NotReadable(EMPTY)
+        raise Unreadable(EMPTY)
     if start != b"PK\x03\x04":
-        raise NotReadable(f"it is no file of torch.save ({size:,} bytes that begin with {start!r})")
+        raise Unreadable(f"it is no file of torch.save ({size:,} bytes that begin with {start!r})")
     try:
         with zipfile.ZipFile(copy) as archive:
             entries = archive.infolist()
     except zipfile.BadZipFile:
-        raise NotReadable(f"{CUT_OFF}: {size:,} bytes without the archive's end") from None
+        raise Unreadable(f"{CUT_OFF}: {size:,} bytes without the archive's end") from None
     except _BROKEN_ARCHIVE as error:
-        raise NotReadable(_reason(error)) from None
+        raise Unreadable(_reason(error)) from None
     promised = sum(entry.file_size for entry in entries)
     if promised > size or any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-        raise NotReadable(f"it would unpack to {promised:,} bytes from {size:,}, which torch.save never does")
+        raise Unreadable(f"it would unpack to {promised:,} bytes from {size:,}, which torch.save never does")
 
 
 def _reason(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, cast
 from progress.dump_summary import SampleSummary, TrainSummary
 from progress.json_record import NotThisRecord, decode
 from progress.recorded_trajectory import RecordedTrajectory
+from progress.unreadable import Unreadable
 
 ROOT = Path(__file__).resolve().parents[1]
 READY_SECONDS = 300.0  # importing PyTorch from a cold network disk
@@ -27,14 +28,6 @@ BYTES_A_SECOND = 50_000  # ... for so many bytes: a tenth of what a busy core re
 
 class ReaderMissing(Exception):
     """Dumps cannot be opened on this machine; the text says what is missing."""
-
-
-class Unreadable(Exception):
-    """One file is not what its name says; the text says why. `lasting`: as long as the file is as it is."""
-
-    def __init__(self, reason: str, *, lasting: bool = True) -> None:
-        super().__init__(reason)
-        self.lasting = lasting
 
 
 class _ReaderDied(Exception):

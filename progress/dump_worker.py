@@ -13,6 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from progress.unreadable import Unreadable
+
 GIB = 2**30
 SPACE = 4 * GIB  # address space beyond what is taken, whatever the file's size ...
 SPACE_PER_BYTE = 40  # ... and for each of its bytes: what a list of integers needs as Python objects
@@ -20,7 +22,7 @@ SPACE_PER_BYTE = 40  # ... and for each of its bytes: what a list of integers ne
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """`{"found": ...}`, or `{"reason": why the file is not what its name says, "lasting": false if that may pass}`."""
-    from progress.dump_file import NotReadable, load_dump
+    from progress.dump_file import load_dump
     from progress.dump_summary import NotADump, summarise_samples, summarise_training
     from progress.dump_trajectories import trajectories_of
 
@@ -32,7 +34,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         if request["what"] == "trajectories":
             return {"found": [asdict(one) for one in trajectories_of(content, rollout_id, reward_key)]}
         return {"found": asdict(summarise_samples(content, rollout_id, reward_key))}
-    except NotReadable as error:
+    except Unreadable as error:
         return {"reason": str(error), "lasting": error.lasting}
     except NotADump as error:
         return {"reason": str(error)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 import orjson
 
+from disk.regular_file import open_regular
 from progress.run_folder import LAUNCH
 
 _LARGEST = 16 * 2**20  # bytes of a launch file
@@ -44,11 +44,8 @@ def read_launch(traces: Path) -> Launch:
 
 def _read(path: Path) -> Launch:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return Launch(path, problem="it is no regular file")
-            started_at = os.fstat(descriptor).st_mtime
+        with open_regular(path) as file:
+            started_at = os.fstat(file.fileno()).st_mtime
             content: object = orjson.loads(file.read(_LARGEST))
     except OSError as error:
         return Launch(path, problem=error.strerror or str(error))

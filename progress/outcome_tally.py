@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import orjson
 
+from disk.regular_file import open_regular
 from progress.dump_summary import status_name
 from progress.run_folder import FileStamp
 from trajectory.outcome import finite_number
@@ -63,10 +62,7 @@ class FileTally:
 
 def read_on(stamp: FileStamp, known: FileTally | None) -> FileTally:
     """`known` and what the file holds beyond it; from the beginning where the file is another one. Raises OSError."""
-    descriptor = os.open(stamp.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(0, "it is no regular file")
+    with open_regular(stamp.path) as file:
         tally = known
         if tally is None or tally.inode != stamp.inode or tally.offset < 0 or tally.mark != _mark(file, tally.offset):
             tally = FileTally(stamp.inode)

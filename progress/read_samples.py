@@ -12,11 +12,12 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from harbor_service.trial_record import MESSAGES, VERIFIER, regular_text
-from progress.dump_reader import DumpReader, Unreadable
+from progress.dump_reader import DumpReader
 from progress.dump_trajectories import messages_of, text
 from progress.launch import Launch, read_launch
 from progress.recorded_trajectory import Message, RecordedTrajectory
 from progress.run_folder import TRAJECTORY, FileStamp, find_traces, look
+from progress.unreadable import Unreadable
 
 LONGEST_OUTPUT = 64 * 2**10  # bytes of a verifier's output that are shown, from its end
 _LARGEST = 256 * 2**20  # bytes of one file of conversations

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from progress.cache import Cache, Entry, open_cache
-from progress.dump_reader import DumpReader, Unreadable
+from progress.dump_reader import DumpReader
 from progress.dump_summary import SampleSummary, TrainSummary
 from progress.launch import Launch, read_launch
 from progress.outcome_tally import FileTally, read_on
 from progress.run_folder import FileStamp, RunFolder, look
+from progress.unreadable import Unreadable
 
 NO_FILE = -1  # the inode of what is to be tried again
 SAVE_EVERY = 20.0  # seconds; a first look at a large run takes long and may be interrupted

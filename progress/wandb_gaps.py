@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from local_engine.manifest import TRACKER
 from progress.launch import Launch
 from progress.run_report import Finding, Kind, RunReport
 from progress.wandb_rows import WandbRows
 from progress.words import listed
-
-TRACKER = "latest_checkpointed_iteration.txt"
 
 
 def wandb_gaps(report: RunReport, rows: WandbRows, launch: Launch) -> tuple[Finding, ...]:

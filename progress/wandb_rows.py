@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from local_engine.wandb_log import has_key
 from progress.launch import Launch
 from trajectory.outcome import finite_number
 
@@ -132,7 +133,7 @@ def _online(run: str, launch: Launch) -> WandbRows:
     if len(parts) > 3 or not all(parts) or (len(parts) == 1 and launch.wandb_project is None):
         raise WandbUnreadable(f"--wandb {run}: there is no such folder; name an online run as ENTITY/PROJECT/RUN")
     name = "/".join([part for part in before if part] + parts)
-    if not _has_key():
+    if not has_key(wandb.setup().settings.base_url):
         raise WandbUnreadable(
             f"--wandb {run}: there is no such folder, and without a key W&B cannot be asked; set WANDB_API_KEY, run "
             "`wandb login`, or name an offline run folder"
@@ -145,15 +146,6 @@ def _online(run: str, launch: Launch) -> WandbRows:
         reason = " ".join(str(error).split())[:200]
         raise WandbUnreadable(f"--wandb {name} cannot be read: {type(error).__name__}: {reason}") from None
     return WandbRows(f"{name} ({len(rows)} rows)", _steps(rows))
-
-
-def _has_key() -> bool:
-    # Asked without a prompt: on a terminal wandb would stop and ask.
-    import wandb
-    from wandb.sdk.lib import wbauth
-
-    base_url = wandb.setup().settings.base_url
-    return wbauth.authenticate_session(host=base_url, source="verify_progress", prompt=False) is not None
 
 
 def _steps(rows: list[dict[str, Any]]) -> frozenset[int]:

@@ -191,9 +191,7 @@ class RootFs:
                 fd = os.open(name, flags, 0o600, dir_fd=folder)
             try:
                 while data := file.read(_COPY_CHUNK):
-                    view = memoryview(data)
-                    while view:
-                        view = view[os.write(fd, view) :]
+                    _write_all(fd, data)
                 os.fchmod(fd, wanted & 0o777)
             finally:
                 os.close(fd)
@@ -384,7 +382,11 @@ def _copy_out(source: int, target: int, budget: int, shown: str) -> int:
                 f"{source_text(shown)}: more than the {budget} bytes that one download may still bring to the host; "
                 "raise the sandbox limit download_mb"
             )
-        view = memoryview(data)
-        while view:
-            view = view[os.write(target, view) :]
+        _write_all(target, data)
     return copied
+
+
+def _write_all(target: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]

@@ -115,7 +115,10 @@ class TrialDir:
             except FileExistsError:
                 continue
             return cls(path, Identity(uid))
-        raise SandboxUnavailable(f"all {_UIDS} user ids are taken below {base_dir}; run sandbox.leftovers on it")
+        raise SandboxUnavailable(
+            f"all {_UIDS} user ids are taken below {base_dir}; restart the agent server, which removes what killed "
+            "ones left there"
+        )
 
     def write_owner(self, holder: int | None) -> None:
         """Say who may still need this folder: this process and, once it runs, the trial's holder process."""

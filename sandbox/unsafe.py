@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, override
 
+from disk.usage import disk_use
 from sandbox.bubblewrap import BASH, CLEAN_ENV, SandboxUnavailable
 from sandbox.cell import Finished
 from sandbox.channel import Capture
@@ -45,6 +46,7 @@ _TIMED_OUT, _KILLED = 124, 137
 
 
 def unsafe_base_dir() -> Path:
+    """One folder per user in the system's temporary folder."""
     return Path(tempfile.gettempdir()) / f"agent-trials-without-sandbox-{os.geteuid()}"
 
 
@@ -242,7 +244,7 @@ class UnsafeSandbox:
     async def _watch(self, root: Path) -> None:
         while not self._exceeded:
             await asyncio.sleep(_WATCH_S)
-            used = await asyncio.to_thread(_disk_use, root) >> 20
+            used = await asyncio.to_thread(disk_use, root) >> 20
             if used > self.limits.disk_mb:
                 self._exceeded = (
                     f"the trial wrote {used} MiB of files and was ended; the limit disk_mb is {self.limits.disk_mb}"
@@ -264,15 +266,6 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
 def _kill_group(leader: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader.pid, signal.SIGKILL)
-
-
-def _disk_use(root: Path) -> int:
-    total = 0
-    for folder, _, names in os.walk(root):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-    return total
 
 
 class UnsafeEnvironment(LocalEnvironment):

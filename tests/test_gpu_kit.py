@@ -55,11 +55,11 @@ def test_tasks_are_read_with_their_solutions(tmp_path: Path) -> None:
         read_tasks(tmp_path / tasks_folder)
 
 
-def test_an_archive_too_large_for_one_call_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_too_large_for_one_transfer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work" / "miles").mkdir(parents=True)
     (tmp_path / "work" / "miles" / "file").write_bytes(random.Random(0).randbytes(1000))
     monkeypatch.setattr(pack, "MOST_BYTES", 500)
-    with pytest.raises(ValueError, match="a call takes 500"):
+    with pytest.raises(ValueError, match="a transfer takes 500"):
         pack.archive(tmp_path / "work", tmp_path, "part", ("miles",), ())
 
 

@@ -16,11 +16,12 @@ from launcher.scripts import ROOT
 
 RUN = Path(__file__).parent / "data" / "gpu_run"
 TWO_GPUS = Path(__file__).parent / "data" / "gpu_run_two"
+ASYNCHRONOUS = Path(__file__).parent / "data" / "gpu_run_async"
 ROLLOUTS = (0, 1)
 
 
-def samples(rollout_id: int) -> list[dict[str, Any]]:
-    return torch.load(RUN / "rollout_data" / f"{rollout_id}.pt", weights_only=True)["samples"]
+def samples(rollout_id: int, run: Path = RUN) -> list[dict[str, Any]]:
+    return torch.load(run / "rollout_data" / f"{rollout_id}.pt", weights_only=True)["samples"]
 
 
 def trained(rollout_id: int, run: Path = RUN, rank: int = 0) -> dict[str, Any]:
@@ -94,3 +95,16 @@ def test_a_discarded_trial_drops_its_group_and_not_the_run(rollout_id: int) -> N
 def test_the_second_rollout_is_sampled_with_new_weights() -> None:
     for rollout_id, version in zip(ROLLOUTS, ("1", "2"), strict=True):
         assert {seen for sample in samples(rollout_id) for seen in sample["weight_versions"]} == {version}
+
+
+def test_sessions_of_several_servers_keep_the_sampled_tokens() -> None:
+    stale = samples(3, ASYNCHRONOUS)
+    assert len(stale) == 32
+    for sample in stale:
+        assert sample["tokens"] == sample["metadata"]["accumulated_token_ids"]
+        assert sample["metadata"]["tito_session_mismatch"] == []
+
+
+def test_samples_of_old_weights_differ_from_the_trainer_by_more_than_fresh_ones() -> None:
+    assert {seen for sample in samples(3, ASYNCHRONOUS) for seen in sample["weight_versions"]} == {"1"}
+    assert differences(trained(3, ASYNCHRONOUS)).mean() > 100 * differences(trained(0)).mean()

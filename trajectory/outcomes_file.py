@@ -93,14 +93,6 @@ class OutcomesFile:
             os.close(descriptor)
 
 
-def read_outcomes(traces_dir: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """All lines of all processes, oldest first. A line that is not a JSON object (torn by a kill) is left out."""
-    lines: list[dict[str, Any]] = []
-    for path in sorted((Path(traces_dir) / FOLDER).glob("*.jsonl")):
-        lines += _objects(path.read_bytes())
-    return sorted(lines, key=_time_of)
-
-
 class OutcomesTail:
     """Follows `<traces>/outcomes/`: what all processes append from now on, each line once.
 
@@ -139,11 +131,6 @@ def _objects(data: bytes) -> list[dict[str, Any]]:
         if isinstance(value, dict):
             found.append(cast(dict[str, Any], value))
     return found
-
-
-def _time_of(line: dict[str, Any]) -> float:
-    value = line.get("time")
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _plain(value: object) -> Any:

@@ -1,9 +1,9 @@
-"""Packs what the machine with the GPUs has not, into archives that it takes one a call.
+"""Packs what the machine with the GPUs has not, into archives of a size that one transfer takes.
 
     python -m benchmarks.gpu.pack --out FOLDER [--work FOLDER]
 
 Two folders of packages, for two processes that agree on few versions: Miles with Ray, SGLang and Megatron, and the
-agent server with Harbor. That machine has Python 3.12, PyTorch for CUDA 13 and no network; a call takes 64 MiB of
+agent server with Harbor. That machine has Python 3.12, PyTorch for CUDA 13 and no network; a transfer takes 64 MiB of
 files. So everything is left out that the tiny model on a Hopper GPU never touches, which is most of it by size.
 """
 
@@ -107,7 +107,7 @@ def archive(work: Path, out: Path, name: str, parts: Sequence[str], without: Seq
     size = path.stat().st_size
     print(f"{path}: {size / 2**20:.1f} MiB", flush=True)
     if size > MOST_BYTES:
-        raise ValueError(f"{path} has {size} bytes, a call takes {MOST_BYTES}; move a part to another archive")
+        raise ValueError(f"{path} has {size} bytes, a transfer takes {MOST_BYTES}; move a part to another archive")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -11,14 +12,21 @@ from launcher.checks.agent_server import NAME as AGENT_SERVER
 from launcher.checks.agent_server import bearer, cause, check_tasks
 from launcher.checks.bounded_http import MIB, Reply, call
 from launcher.checks.json_object import json_object
-from launcher.checks.prompts import Asked
-from launcher.preflight import Finding, failure, first_three, ok, warning
+from launcher.checks.prompts import Asked, read_asked
+from launcher.preflight import Finding, Status, failure, first_three, ok, warning
 
 _NAME = f"{AGENT_SERVER}: agents"
 _TIMEOUT = 10.0  # seconds; the server imports an agent at its first use, and one with LiteLLM takes some
 _LONGEST_REASON = 400  # characters; it lists the names that there are
 _UNSURE = "make sure that it can run"
 _CORRECT = "correct agent_name in the prompt data (download_and_process_data.py --agent-name)"
+
+
+def with_asked(findings: list[Finding], url: str, rows: Path | None, environment: Mapping[str, str]) -> list[Finding]:
+    """`findings` on the agent server, and what the rows ask of it unless nothing answers there."""
+    if rows is None or [finding.status for finding in findings] == [Status.FAILURE]:
+        return findings
+    return [*findings, *check_asked(url, read_asked(rows), environment)]
 
 
 def check_asked(url: str, asked: Asked, environment: Mapping[str, str]) -> list[Finding]:

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import httpx
 
+from disk.token_file import read_token
 from launcher.checks.bounded_http import MIB, Reply, call
 from launcher.checks.json_object import json_object
-from launcher.checks.regular_file import read_regular
 from launcher.preflight import Finding, failure, first_three, ok, warning
 from swe_agent_function import DEFAULT_TRIAL_TIMEOUT
 
@@ -84,6 +84,7 @@ def judge_health(
 
 
 def check_room(health: Mapping[str, Any], trials: int, most_in_flight: int) -> Finding:
+    """Its places against the trials of a rollout, and against the most that are under way at any time."""
     name = f"{NAME}: trials at once"
     room = _room(health)
     if room is None:
@@ -243,10 +244,7 @@ def bearer(environment: Mapping[str, str]) -> dict[str, str]:
     token_file = environment.get("AGENT_SERVER_TOKEN_FILE")
     if not token_file:
         return {}
-    token = read_regular(Path(token_file)).decode().strip()
-    if not token or not token.isascii() or not token.isprintable():
-        raise ValueError(f"{token_file} holds no token of printable ASCII")
-    return {"Authorization": f"Bearer {token}"}
+    return {"Authorization": f"Bearer {read_token(Path(token_file))}"}
 
 
 def trial_timeout(environment: Mapping[str, str]) -> float:

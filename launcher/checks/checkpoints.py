@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from disk.regular_file import is_filled, read_regular
 from launcher.checks.json_object import json_object
-from launcher.checks.regular_file import is_filled, read_regular
 from launcher.preflight import Finding, failure, first_three, ok
 
 CONFIG = "config.json"

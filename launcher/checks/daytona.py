@@ -7,10 +7,10 @@ from pathlib import Path
 
 import httpx
 
+from disk.regular_file import read_regular
 from launcher.checks.agent_server import cause
 from launcher.checks.bounded_http import call
 from launcher.checks.key_files import check_key_file
-from launcher.checks.regular_file import read_regular
 from launcher.preflight import Finding, Status, failure, ok, warning
 
 NAME = "Daytona"

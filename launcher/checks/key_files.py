@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launcher.checks.regular_file import open_regular
+from disk.regular_file import open_regular
 from launcher.preflight import Finding, failure, first_three, ok, warning
 from launcher.secrets import has_credentials, is_secret_name
 

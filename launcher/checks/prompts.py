@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from harbor_service.agent_options import is_text
 from launcher.preflight import Finding, failure, first_three, ok
 
 _NAME = "prompt data"
@@ -37,7 +38,7 @@ def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
     nameless = [
         f"line {prompt.line} ({prompt.metadata['agent_name']!r:.40})"
         for prompt in prompts
-        if "agent_name" in prompt.metadata and not _is_name(prompt.metadata["agent_name"])
+        if "agent_name" in prompt.metadata and not is_text(prompt.metadata["agent_name"])
     ]
     if nameless:
         return failure(
@@ -75,7 +76,3 @@ def read_asked(rows: Path) -> Asked:
         tuple(prompt.instance_id for prompt in prompts),
         tuple(dict.fromkeys(name for name in names if isinstance(name, str) and name)),
     )
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value)

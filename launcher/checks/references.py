@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from disk.atomic_file import atomic_file
+from disk.regular_file import is_filled, open_regular
 from launcher.checks.checkpoints import difference_of, read_object
-from launcher.checks.regular_file import is_filled, open_regular
 from launcher.checks.save_dir import tracker_text
 from launcher.preflight import Finding, failure, first_three, ok
 from launcher.save_folder import TRACKER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.checks.regular_file import read_regular
+from disk.regular_file import read_regular
 from launcher.preflight import Finding, failure, ok
 from launcher.save_folder import TRACKER, is_used
 

@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from launcher.checks.checkpoints import read_object
 from launcher.errors import OptionsError
 from launcher.miles.capabilities import grouped
-from launcher.paths import absolute
+from launcher.option_file import read_option_file
 from launcher.secrets import validate_no_credentials
 
 _OPTION = "--argument-changes"
@@ -84,12 +83,7 @@ def read_changes(paths: Sequence[str], options: Set[str]) -> ArgumentChanges:
 
 
 def _read(path: str) -> ArgumentChanges:
-    try:
-        content = read_object(absolute(path))
-    except FileNotFoundError:
-        raise OptionsError(f"{_OPTION} {path} is not there; write one, or leave the option out") from None
-    except (OSError, ValueError) as error:
-        raise OptionsError(f"{_OPTION} {path} cannot be read as a JSON object: {error}") from None
+    content = read_option_file(_OPTION, path)
     if unknown := sorted(set(content) - {_LEAVE_OUT, _SET}):
         raise OptionsError(f"{_OPTION} {path}: {', '.join(unknown)} is neither {_LEAVE_OUT} nor {_SET}")
     return ArgumentChanges(

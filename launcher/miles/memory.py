@@ -65,7 +65,6 @@ class Verdict:
     """Whether a plan fits; `sentence` has the numbers."""
 
     fits: bool
-    tight: bool
     sentence: str
 
 
@@ -148,26 +147,24 @@ def judge(trainer: Mapping[str, float] | None, rollout: Mapping[str, float], gpu
     if trainer is not None and trainer["total"] > usable:
         parts = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in trainer.items() if name != "total")
         return Verdict(
-            False, True, f"the trainer takes {trainer['total']:g} GiB a GPU ({parts}), a GPU has {usable:.0f} usable"
+            False, f"the trainer takes {trainer['total']:g} GiB a GPU ({parts}), a GPU has {usable:.0f} usable"
         )
     pool = rollout["static"] - rollout["weights"]
     if pool < rollout["kv_cache_of_one_session"]:
         return Verdict(
-            False, True,
+            False,
             f"an engine's weights take {rollout['weights']:g} of {rollout['static']:g} GiB reserved on a GPU, which "
             f"leaves {pool:.1f} for the KV cache; one session takes {rollout['kv_cache_of_one_session']:g}",
         )  # fmt: skip
     if pool < rollout["kv_cache"]:
         return Verdict(
-            True, True,
+            True,
             f"{rollout['sessions']:g} sessions on a rollout GPU can grow to {rollout['kv_cache']:g} GiB of KV cache "
             f"and {pool:.1f} are there: some will be retracted and computed again",
         )  # fmt: skip
     trained = f"trainer {trainer['total']:g}" if trainer is not None else "no trainer"
     used = rollout["weights"] + rollout["kv_cache"]
-    return Verdict(
-        True, False, f"{trained}, rollout {used:.1f} of {rollout['static']:g} GiB reserved on a GPU of {gpu_gib:g}"
-    )
+    return Verdict(True, f"{trained}, rollout {used:.1f} of {rollout['static']:g} GiB reserved on a GPU of {gpu_gib:g}")
 
 
 def checkpoint_bytes(shape: ModelShape, adapter_parameters: int | None) -> int:

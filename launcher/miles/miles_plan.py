@@ -41,6 +41,7 @@ def wandb_is_on[T: CommonOptions](resolved: Resolved[T], environment: Mapping[st
 
 
 def train_script(options: CommonOptions, recipe: Recipe) -> str:
+    """Path of Miles' driver as the nodes see it."""
     miles = miles_install(options)
     return miles.train_script or str(Path(str(miles.miles_path)) / recipe.script)
 

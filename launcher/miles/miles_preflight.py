@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.addresses import own_address
-from launcher.checks.agent_names import check_asked
+from launcher.checks.agent_names import with_asked
 from launcher.checks.agent_server import check_agent_server
 from launcher.checks.key_files import check_no_secrets, key_files
 from launcher.checks.network import check_external_host
 from launcher.checks.node import CheckpointSpec, NodeSpec, ReferenceSpec, WayBackSpec, check_node
 from launcher.checks.node_report import SPEC_VARIABLE, parse_findings
-from launcher.checks.prompts import check_prompts, read_asked
+from launcher.checks.prompts import check_prompts
 from launcher.checks.save_dir import tracker_text
 from launcher.errors import PreflightError
 from launcher.miles.job_environment import OWN_FOLDER
@@ -166,9 +166,7 @@ def check_service(plan: Plan, recipe: Recipe, options: CommonOptions) -> list[Fi
     lifetime = recipe.sandboxes
     minutes = (lifetime.auto_stop, lifetime.auto_delete) if lifetime is not None else None
     findings = check_agent_server(url, trials, recipe.most_in_flight, environment, minutes)
-    if [finding.status for finding in findings] == [Status.FAILURE]:
-        return findings
-    return [*findings, *check_asked(url, read_asked(Path(plan.files["prompt_data"])), environment)]
+    return with_asked(findings, url, Path(plan.files["prompt_data"]), environment)
 
 
 def check_machines(

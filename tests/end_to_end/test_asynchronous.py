@@ -13,7 +13,7 @@ from local_engine.config import Asynchrony, LocalRunConfig
 from local_engine.loop import run
 from tests.end_to_end.run_parts import ROOT, change, command, dump, metrics, write_prompts, write_tasks
 from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
-from trajectory.outcomes_file import read_outcomes
+from tests.outcomes_on_disk import read_outcomes
 
 SCRIPT = "run-glm47-flash-agentic-async.py"
 ASYNCHRONY = Asynchrony(max_weight_staleness=1, pause_generation_mode="retract", tis_clip=2.0, tis_clip_low=0.0)

@@ -17,7 +17,7 @@ from local_engine.loop import run
 from local_engine.sampler import Generation, Sampler
 from tests.end_to_end.run_parts import ROOT, change, command, dump, metrics, write_prompts, write_tasks
 from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
-from trajectory.outcomes_file import read_outcomes
+from tests.outcomes_on_disk import read_outcomes
 
 Captured = pytest.CaptureFixture[str]
 
@@ -64,9 +64,7 @@ def test_an_agent_server_killed_in_mid_step_is_started_again(own_server: LocalRu
 def test_a_trial_that_times_out_is_scored(own_server: LocalRunConfig, slow_checkpoint: Path, capfd: Captured) -> None:
     """The model's command sleeps for a minute, its agent may take a second and a half."""
     config = replace(own_server, hf_checkpoint=str(slow_checkpoint), agent_timeout=1.5)
-    started = time.monotonic()
     assert run(config) == 0
-    assert time.monotonic() - started < 50
     samples = dump(config, "rollout_data/0.pt")["samples"]
     assert {s["metadata"]["exit_status"] for s in samples} == {"TimeLimitExceeded"}
     assert [s["reward"] for s in samples] == [0.0] * 4

@@ -15,7 +15,7 @@ from local_engine.loop import run
 from progress.read_run import ReadSettings, read_run, read_samples
 from progress.run_report import Kind, Verdict
 from tests.end_to_end.run_parts import RIGHT, change, dump, metrics, resumed, write_prompts
-from trajectory.outcomes_file import read_outcomes
+from tests.outcomes_on_disk import read_outcomes
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.end_to_end.run_parts import ROOT
-from trajectory.outcomes_file import read_outcomes
+from tests.outcomes_on_disk import read_outcomes
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.harbor_service.harbor_model_stub import Reply
+from tests.harbor_service.harbor_model_stub import Reply, bash
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,6 @@ class Script:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     misunderstood: Reply = field(default_factory=lambda: Reply("I do not know what to do."))
     exit_status: str = "Submitted"
-
-
-def _shell(command: str) -> Reply:
-    return Reply(f"```bash\n{command}\n```")
 
 
 def _mini(command: str) -> Reply:
@@ -46,7 +42,7 @@ def _terminus(*commands: str, complete: bool = False) -> Reply:
 _SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SCRIPTS = {
     "shell": Script(
-        "shell", _shell, (_shell("submit"),), {"end_on_success": False, "submit_command": "submit", "max_turns": 10}
+        "shell", bash, (bash("submit"),), {"end_on_success": False, "submit_command": "submit", "max_turns": 10}
     ),
     "mini": Script("mini-swe-agent", _mini, (_mini(_SUBMIT),)),
     "mini-tools": Script(

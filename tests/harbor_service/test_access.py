@@ -1,20 +1,14 @@
 """Who may call, and what a person sees: token, admin secret, warning, dashboard."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.free_port import free_port
 from tests.harbor_service.harbor_model_stub import ModelStub
 from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The dashboard in a real headless browser, which tests/browser.py installs."""
 
 import re
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import headless_browser, note_events
+from tests.free_port import free_port
 from tests.harbor_service.harbor_model_stub import ModelStub, Reply
 from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
 
@@ -53,9 +53,7 @@ def shown(tmp_path: Path, model: ModelStub, browser: Browser) -> Iterator[Shown]
     for name in ("mkdir-1", TASK):
         write_task(tasks, name, task_toml=TOML, test_sh=VERIFIER)
     (tmp_path / "token").write_text(TOKEN)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     flags = ("--dashboard-port", str(port), "--max-concurrent", "1", "--token-file", str(tmp_path / "token"))
     server = AgentServerProcess(tmp_path, tasks, *flags, environ={"DAYTONA_API_KEY": KEY})
     server.client.headers["Authorization"] = f"Bearer {TOKEN}"

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from harbor_service.bad_setting import BadSetting
 from harbor_service.command_line import parse_settings
 from harbor_service.dashboard import render
 from harbor_service.server import warn_when_open
-from harbor_service.settings import BadSetting, Settings
+from harbor_service.settings import Settings
 from harbor_service.shell_agent import single_block
-from harbor_service.shell_options import ShellOptions
-from harbor_service.shell_prompt import LOCAL_SHELL
 from harbor_service.trial_desk import DeskClosed, Entry, TrialDesk
 from tests.harbor_service.harbor_server_process import ROOT
 from trajectory.outcome import Outcome
@@ -37,10 +36,6 @@ from trajectory.outcome import Outcome
 )
 def test_exactly_one_block_is_a_command(text: str, command: str | None) -> None:
     assert single_block(text) == command
-
-
-def test_local_default_is_what_an_empty_record_gets() -> None:
-    assert ShellOptions.from_mapping(LOCAL_SHELL) == ShellOptions()
 
 
 def test_desk_never_runs_more_than_its_limit_and_serves_in_order() -> None:

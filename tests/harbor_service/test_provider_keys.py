@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from harbor_service.bad_setting import BadSetting
 from harbor_service.provider_keys import PROVIDER_KEYS, load_provider_keys
-from harbor_service.settings import BadSetting
 from tests.harbor_service.harbor_model_stub import ModelStub, Reply, bash
 from tests.harbor_service.harbor_server_process import AgentServerProcess
 

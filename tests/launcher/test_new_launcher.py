@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from launcher.scripts import ROOT
@@ -30,6 +31,14 @@ def test_its_plan_is_that_of_its_model_and_names_only_flags_that_miles_has() -> 
     known: dict[str, Any] = json.loads((ROOT / "tests" / "data" / "miles_flags.json").read_text())
     names = {name for group in known.values() if isinstance(group, list) for name in group}
     assert not [argument for argument in arguments if argument.startswith("--") and argument not in names]
+
+
+def test_its_saved_plan_can_be_rehearsed(tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+    saved.write_text(plan().stdout)
+    done = plan("--engine", "local", "--from-plan", str(saved), "--save-dir", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert "Rehearses" in " ".join(json.loads(done.stdout)["notes"])
 
 
 def test_it_refuses_what_cannot_work() -> None:

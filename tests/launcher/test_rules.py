@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-from harbor_service.run_request import AGENT_NAMES, MODEL_FREE
-from launcher.local_run import TRAINABLE_AGENTS
-
 LOCAL = ("--engine", "local")
 
 
@@ -107,7 +104,3 @@ def test_a_url_with_credentials_is_refused_without_repeating_them(launch: Callab
         answer = launch(*LOCAL, *argv, **environment)
         assert answer.code == 2
         assert "canary" not in answer.err
-
-
-def test_the_agents_named_are_those_of_the_agent_server() -> None:
-    assert set(TRAINABLE_AGENTS) == set(AGENT_NAMES) - set(MODEL_FREE)

@@ -114,8 +114,8 @@ async def test_cancelling_in_lock_step_lets_the_rest_go_on(make_batcher: Make) -
     await asyncio.sleep(0.1)
     gone.cancel()
     batcher.close("b")
-    await asyncio.wait_for(waiting, 10)
-    await asyncio.wait_for(batcher.generate(turn("a")), 10)
+    assert (await asyncio.wait_for(waiting, 10)).finish_reason == "length"
+    assert (await asyncio.wait_for(batcher.generate(turn("a")), 10)).finish_reason == "length"
 
 
 class FailingSampler:

@@ -10,29 +10,13 @@ import pytest
 from harbor.models.task.task import Task
 
 from download_and_process_data import main
-from miles_data.convert import convert
 from miles_data.findings import SHOWN, BadRows, DataError
-from miles_data.options import ConvertOptions
 from tasks.folder import write_tasks
-
-GOOD = {"instance_id": "a-1", "problem_statement": "Fix it.", "FAIL_TO_PASS": '["t::a"]', "n": 1, "none": None}
+from tests.miles_data.rows_on_disk import GOOD, records, run, write
 
 
 def line(fields: object) -> str:
     return json.dumps(fields) + "\n"
-
-
-def write(path: Path, *rows: object) -> Path:
-    path.write_text("".join(line(row) for row in rows))
-    return path
-
-
-def records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(text) for text in path.read_bytes().split(b"\n")[:-1]]
-
-
-def run(source: Path, output: Path, **options: Any) -> Any:
-    return convert(ConvertOptions(str(source), output, **options))
 
 
 def test_every_original_field_arrives_as_it_was(tmp_path: Path) -> None:

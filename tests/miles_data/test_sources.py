@@ -21,7 +21,6 @@ from tests.miles_data.rows_on_disk import GOOD, good, ids, metadata, records, ru
 
 ROWS = [good(1), good(2, FAIL_TO_PASS=["t::a"]), good(3)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
-TEXT_ROWS = [{"instance_id": f"a-{number}", "problem_statement": 'x, "y"\nz', "n": "01"} for number in (1, 2)]
 
 
 def test_json_lines_compressed_and_arrays_give_the_same_records(tmp_path: Path) -> None:

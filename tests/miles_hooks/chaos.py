@@ -27,8 +27,8 @@ from tests.harbor_service.harbor_model_stub import bash
 from tests.harbor_service.harbor_server_process import AgentServerProcess, write_task
 from tests.harbor_service.server_log import ended_trials
 from tests.miles_hooks.miles_parts import SessionServerStub, Setup
+from tests.outcomes_on_disk import read_outcomes
 from trajectory.exit_status import STATUSES
-from trajectory.outcomes_file import read_outcomes
 
 TRAJECTORIES = 240
 AT_ONCE = 24

@@ -21,8 +21,8 @@ from miles.utils.types import Sample
 import generate
 from tests.agent_server_stub import Answer, Request
 from tests.miles_hooks.miles_parts import Setup, groups_in, prompt, record
+from tests.outcomes_on_disk import read_outcomes
 from trajectory.discards import TooManyDiscards
-from trajectory.outcomes_file import read_outcomes
 
 Status = Sample.Status
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from progress import cache, scan
-from progress.dump_reader import DumpReader, Unreadable
+from progress.dump_reader import DumpReader
 from progress.read_run import ReadSettings, read_run
 from progress.run_report import Kind
+from progress.unreadable import Unreadable
 from tests.progress.run_on_disk import RunOnDisk
 
 NAMES = ("rollout_data/0.pt", "rollout_data/1.pt", "rollout_data/eval_0.pt", "train_data/0_0.pt", "train_data/1_0.pt")
@@ -149,7 +150,7 @@ def test_a_hostile_cache_is_believed_as_far_as_its_types_go_and_harms_nobody(run
         tally["steps"] = {"x": {}, "-1": value, "9" * 40: tally["steps"]["1"], **tally["steps"]}
     cached(run).write_text(json.dumps(content))
     report = read_run(run.traces)
-    assert json.dumps(report.as_dict())
+    assert json.loads(json.dumps(report.as_dict())) == report.as_dict()
     assert {finding.kind for finding in report.findings} <= set(Kind)
 
 
@@ -161,7 +162,8 @@ def test_every_field_alone_can_be_hostile(run: RunOnDisk) -> None:
             content = json.loads(json.dumps(whole))
             content["dumps"]["rollout_data/0.pt"]["samples"][name] = value
             cached(run).write_text(json.dumps(content))
-            assert json.dumps(read_run(run.traces).as_dict())
+            report = read_run(run.traces).as_dict()
+            assert json.loads(json.dumps(report)) == report
 
 
 def test_where_the_dumps_cannot_be_written_the_users_cache_is_used(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.outcomes_on_disk import read_outcomes
 from trajectory.outcome import Outcome, discarded
-from trajectory.outcomes_file import OutcomesFile, outcome_line, read_outcomes
+from trajectory.outcomes_file import OutcomesFile, OutcomesTail, outcome_line
 
 
 def test_lines_of_several_processes_are_read_in_order_of_time(tmp_path: Path) -> None:
@@ -20,12 +21,23 @@ def test_lines_of_several_processes_are_read_in_order_of_time(tmp_path: Path) ->
     assert len(list((tmp_path / "outcomes").iterdir())) == 2
 
 
-def test_a_torn_last_line_loses_only_itself(tmp_path: Path) -> None:
-    file = OutcomesFile(tmp_path)
+def test_a_last_line_that_is_not_whole_is_waited_for(tmp_path: Path) -> None:
+    file, tail = OutcomesFile(tmp_path), OutcomesTail(tmp_path)
     file.append({"time": 1.0, "index": 0})
     with file.path.open("ab") as stream:
         stream.write(b'{"time": 2.0, "ind')
-    assert [line["index"] for line in read_outcomes(tmp_path)] == [0]
+    assert [line["index"] for line in tail.read()] == [0]
+    with file.path.open("ab") as stream:
+        stream.write(b'ex": 1}\n')
+    assert [line["index"] for line in tail.read()] == [1]
+
+
+def test_what_a_killed_process_tore_loses_only_itself(tmp_path: Path) -> None:
+    file, tail = OutcomesFile(tmp_path), OutcomesTail(tmp_path)
+    file.path.parent.mkdir()
+    file.path.write_bytes(b'{"time": 2.0, "ind\n')
+    file.append({"time": 1.0, "index": 0})
+    assert [line["index"] for line in tail.read()] == [0]
 
 
 def test_metrics_that_json_cannot_hold_do_not_lose_the_line(tmp_path: Path) -> None:
@@ -59,7 +71,3 @@ def test_a_full_disk_is_one_warning_and_a_false(tmp_path: Path, caplog: pytest.L
         assert not file.append({"index": 1})
     assert len(caplog.records) == 1
     assert str(file.path) in caplog.text
-
-
-def test_no_folder_no_lines(tmp_path: Path) -> None:
-    assert read_outcomes(tmp_path / "absent") == []

@@ -62,7 +62,7 @@ def test_the_documented_plan_fits_and_one_gpu_does_not() -> None:
     assert "a GPU has 133 usable" in memory["verdict"]
 
 
-def test_an_engine_without_room_for_one_session_does_not_fit_and_one_short_of_some_is_tight() -> None:
+def test_an_engine_without_room_for_one_session_does_not_fit_and_one_short_of_some_does() -> None:
     short = replace(SERVING, static_fraction=0.41)
     verdict = judge(None, rollout_gib(GLM_4_7_FLASH, short, H200_GIB), H200_GIB)
     assert not verdict.fits

@@ -8,7 +8,6 @@ import pytest
 from launcher.checks.agent_server import check_agent_server
 from launcher.checks.checkpoints import read_object
 from launcher.checks.key_files import check_key_file
-from launcher.checks.regular_file import read_regular
 from launcher.checks.save_dir import tracker_text
 from launcher.checks.wandb import check_wandb_key
 from launcher.preflight import Status
@@ -32,12 +31,3 @@ def test_a_pipe_in_the_place_of_a_file_never_blocks(pipe: Path) -> None:
     assert tracker_text(pipe.parent) is None
     with pytest.raises(OSError, match="not a regular file"):
         read_object(pipe)
-
-
-def test_a_device_without_end_is_not_read(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="not a regular file"):
-        read_regular(Path("/dev/zero"))
-    (tmp_path / "large").write_bytes(b"12345")
-    assert read_regular(tmp_path / "large", 5) == b"12345"
-    with pytest.raises(OSError, match="larger than 4 bytes"):
-        read_regular(tmp_path / "large", 4)

@@ -1,0 +1,5 @@
+"""What ends the server before it starts."""
+
+
+class BadSetting(ValueError):
+    """A setting cannot work; the text says which and what would."""
