@@ -16,7 +16,7 @@ READY_SECONDS = 120.0
 END_SECONDS = 20.0
 MOST_RESTARTS = 5
 # Names of secrets that trials have no use for; the server's own token comes from a file.
-KEPT_BACK = ("_KEY", "_TOKEN", "_SECRET")
+KEPT_BACK = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 
 class AgentServerFailed(RuntimeError):
@@ -94,7 +94,7 @@ class AgentServerProcess:
             "--ready-file", str(ready),
             "--parent-pid", str(os.getpid()),
         ]  # fmt: skip
-        environment = {k: v for k, v in os.environ.items() if not k.endswith(KEPT_BACK)}
+        environment = {k: v for k, v in os.environ.items() if not k.upper().endswith(KEPT_BACK)}
         environment |= QUIET_ENVIRONMENT
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
