@@ -23,6 +23,8 @@ LOCAL = ("--engine", "local")
         ("--lr nan", "--lr nan"),
         ("--rollout-max-response-len 2048", "--max-seq-len 2048"),
         ("--lora-dropout 1", "--lora-dropout 1.0"),
+        ("--target-modules all-linear q_proj", "all-linear is every module already; leave out q_proj"),
+        ("--lora-rank 10000000000", "--lora-rank 10000000000: must be"),
         ("--eps-clip-high 0.1", "at least --eps-clip 0.2"),
         ("--threads -1", "--threads -1"),
         ("--families sing", "no family sing"),
