@@ -8,10 +8,12 @@ from typing import Any, cast, get_type_hints
 
 from launcher.checks.checkpoints import read_object
 from launcher.errors import OptionsError
+from launcher.miles.argument_changes import SPOKEN_FOR
 from launcher.model_shape import ModelShape
-from launcher.secrets import validate_no_credentials
+from launcher.secrets import validate_no_credentials, validate_no_secret
 
 _OPTION = "--model-shape"
+_MOST = 10**9
 _MAY_BE_ZERO = frozenset({"dense_layers", "shared_experts", "mtp_layers"})
 
 
@@ -58,6 +60,9 @@ def _value(path: str, name: str, value: object) -> Any:
             raise OptionsError(f"{_OPTION} {path}: own_arguments must be a list of strings, flag and value apart")
         arguments = tuple(cast(list[str], value))
         validate_no_credentials(_OPTION, arguments)
+        validate_no_secret(f"{_OPTION} {path}", arguments)
+        if spoken_for := next((item for item in arguments if item in SPOKEN_FOR), None):
+            raise OptionsError(f"{_OPTION} {path}: {spoken_for} follows from {SPOKEN_FOR[spoken_for]}; leave it out")
         return arguments
     if name == "model_type":
         if value is not None and not isinstance(value, str):
@@ -73,7 +78,8 @@ def _value(path: str, name: str, value: object) -> Any:
 def _number(path: str, name: str, value: object, *, whole: bool) -> int | float:
     fits = type(value) is int or (not whole and type(value) is float)
     least = 0 if name in _MAY_BE_ZERO else 1 if whole else 0
-    if not fits or cast(float, value) < least or (not whole and value == 0):
+    if not fits or not least <= cast(float, value) <= _MOST or (not whole and value == 0):
         kind = f"a whole number of at least {least}" if whole else "a number above 0"
+        kind += f", at most {_MOST:,}"
         raise OptionsError(f"{_OPTION} {path}: {name} must be {kind}, not {value!r:.40}")
     return cast(float, value)
