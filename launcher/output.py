@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TextIO
 
+from progress.visible import visible
+
 
 def write(out: TextIO, text: str) -> str | None:
     """What kept it from being written, if anything; from then on the stream leads nowhere."""
@@ -19,8 +21,8 @@ def write(out: TextIO, text: str) -> str | None:
 
 
 def say(text: str) -> None:
-    """One line on standard error."""
-    write(sys.stderr, f"{text}\n")
+    """One line on standard error. Names and values may come from a file: nothing in them acts on the terminal."""
+    write(sys.stderr, f"{visible(text)}\n")
 
 
 def _lead_nowhere(out: TextIO) -> None:
