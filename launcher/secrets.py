@@ -15,7 +15,8 @@ SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 SECRET_NAMES = frozenset(suffix[1:] for suffix in SECRET_SUFFIXES)
 # Flags that take a secret; `--input-key prompt` and its kind name a field of the data.
 _SECRET_FLAGS = ("-secret", "-password", "-auth-token", "-access-token", "-api-key", "--hf-token", "--wandb-key")
-_URL_WITH_CREDENTIALS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]*@")
+# Looked for from its middle: from the scheme on, a long value without any would be searched once for each character.
+_URL_WITH_CREDENTIALS = re.compile(r"(?<=[A-Za-z0-9+.-])://[^/\s?#]*@")
 
 
 def is_secret_name(name: str) -> bool:

@@ -67,6 +67,7 @@ def test_batches_of_several_whole_steps_are_allowed_and_named(plan_of: Callable[
         (('{"HF_TOKEN": "canary"}',), "HF_TOKEN_FILE=path"),
         (("my_secret=canary",), "my_secret_FILE=path"),
         (("P=http://u:canary@h",), "URL with a user or password"),
+        (("P=" + "x" * 300_000 + "://u:canary@h",), "URL with a user or password"),
         (("1A=b",), "'1A' is not a name"),
         (("A=1", "A=2"), "given twice"),
         (('{"A": 1, "A": 2}',), "given twice"),
