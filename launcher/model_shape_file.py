@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 from launcher.checks.checkpoints import read_object
+from launcher.checks.json_object import is_process_text
 from launcher.errors import OptionsError
 from launcher.miles.argument_changes import SPOKEN_FOR
 from launcher.model_shape import ModelShape
@@ -56,11 +57,13 @@ def validate_sizes(path: str, shape: ModelShape) -> None:
 def _value(path: str, name: str, value: object) -> Any:
     hint = get_type_hints(ModelShape)[name]
     if name == "own_arguments":
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in cast(list[object], value)):
+        if not isinstance(value, list) or not all(map(is_process_text, cast(list[object], value))):
             raise OptionsError(f"{_OPTION} {path}: own_arguments must be a list of strings, flag and value apart")
         arguments = tuple(cast(list[str], value))
         validate_no_credentials(_OPTION, arguments)
         validate_no_secret(f"{_OPTION} {path}", arguments)
+        if arguments and not arguments[0].startswith("--"):
+            raise OptionsError(f"{_OPTION} {path}: own_arguments must begin with a flag, not {arguments[0]!r:.40}")
         if spoken_for := next((item for item in arguments if item in SPOKEN_FOR), None):
             raise OptionsError(f"{_OPTION} {path}: {spoken_for} follows from {SPOKEN_FOR[spoken_for]}; leave it out")
         return arguments

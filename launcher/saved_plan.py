@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from launcher.checks.json_object import json_object
+from launcher.checks.json_object import is_process_text, json_object
 from launcher.checks.regular_file import read_regular
 from launcher.errors import OptionsError
 from launcher.miles.capabilities import grouped
@@ -123,21 +122,10 @@ def read_plan(given: str, program: str) -> SavedPlan:
 
 
 def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, cast("list[object]", value)))
+    return isinstance(value, list) and all(map(is_process_text, cast("list[object]", value)))
 
 
 def _is_variables(value: object) -> bool:
     return isinstance(value, dict) and all(
-        map(_is_text, (part for pair in cast("dict[str, object]", value).items() for part in pair))
+        map(is_process_text, (part for pair in cast("dict[str, object]", value).items() for part in pair))
     )
-
-
-def _is_text(value: object) -> bool:
-    """Of an argument or a variable of a process."""
-    if not isinstance(value, str) or "\0" in value:
-        return False
-    try:
-        os.fsencode(value)
-    except UnicodeEncodeError:
-        return False
-    return True

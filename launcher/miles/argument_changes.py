@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from launcher.checks.checkpoints import read_object
+from launcher.checks.json_object import is_process_text
 from launcher.errors import OptionsError
 from launcher.miles.capabilities import grouped
 from launcher.paths import absolute
@@ -31,6 +32,7 @@ SPOKEN_FOR: Mapping[str, str] = {
     "--save": "--save-dir",
     "--load": "--resume and --load-dir",
     "--lora-adapter-path": "--load-dir",
+    "--ref-load": "the choice of the launcher",
     "--dump-details": "--save-traces-dir",
     "--debug-rollout-only": "--mode",
     "--use-wandb": "--wandb-project",
@@ -142,8 +144,11 @@ def _setting(path: str, flag: str, what: object) -> Setting:
     if set(content) != {"values", "reason"} or not isinstance(values, list):
         raise OptionsError(f'{_OPTION} {path}: {flag:.60} needs {{"values": [...], "reason": "..."}} and no more')
     texts = cast(list[object], values)
-    if not all(isinstance(text, str) and not text.startswith("--") for text in texts):
-        raise OptionsError(f"{_OPTION} {path}: the values of {flag:.60} must be strings that do not begin with --")
+    if not all(is_process_text(text) and not str(text).startswith("--") for text in texts):
+        raise OptionsError(
+            f"{_OPTION} {path}: the values of {flag:.60} must be strings that do not begin with -- and have no zero "
+            "byte"
+        )
     validate_no_credentials(_OPTION, tuple(texts))
     validate_no_secret(f"{_OPTION} {path}", (flag, *cast(list[str], texts)))
     return Setting(tuple(cast(list[str], texts)), _reason(path, flag, content["reason"]))

@@ -54,6 +54,8 @@ def test_the_model_of_the_gpu_run_fits_tensor_parallel_4_and_expert_parallel_8()
         ({**TINY, "model_type": 3}, "model_type must be a string"),
         ({**TINY, "own_arguments": "--norm-epsilon 1e-5"}, "own_arguments must be a list"),
         ({**TINY, "own_arguments": ["http://u:p@h/"]}, "user or password"),
+        ({**TINY, "own_arguments": ["a value"]}, "must begin with a flag"),
+        ({**TINY, "own_arguments": ["--spec", "a\0b"]}, "own_arguments must be a list of strings"),
         ({**TINY, "own_arguments": ["--wandb-key", "canary"]}, "--wandb-key takes a secret"),
         ({**TINY, "own_arguments": ["--load", "/x"]}, "--load follows from --resume"),
         ({**TINY, "hidden": 10**300}, "hidden must be a whole number of at least 1, at most"),

@@ -73,6 +73,8 @@ def test_what_a_plan_has_already_is_no_difference(tmp_path: Path) -> None:
         ({"leave_out": {"--custom-rm-path": "x"}}, "--custom-rm-path follows from the functions of this repository"),
         ({"set": {"--load": {"values": ["/x"], "reason": "x"}}}, "--load follows from --resume and --load-dir"),
         ({"set": {"--wandb-key": {"values": ["canary"], "reason": "x"}}}, "--wandb-key takes a secret"),
+        ({"set": {"--x": {"values": ["a\0b"], "reason": "x"}}}, "no zero byte"),
+        ({"set": {"--x": {"values": ["\ud800"], "reason": "x"}}}, "must be strings"),
         ({"set": {"--x": {"values": ["A_TOKEN=canary"], "reason": "x"}}}, "A_TOKEN takes a secret"),
         ({"leave_out": {"--spec": "http://u:p@h/"}}, "user or password"),
         ({"set": {"--spec": ["a"]}}, "needs"),
