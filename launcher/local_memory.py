@@ -73,7 +73,7 @@ def shape_of(hf_checkpoint: str | None) -> Shape | None:
             vocabulary=int(config["vocab_size"]),
             tied=bool(config.get("tie_word_embeddings", False)),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -84,7 +84,7 @@ def longest_session(hf_checkpoint: str | None) -> int | None:
     try:
         content = (Path(hf_checkpoint).expanduser() / "config.json").read_text(encoding="utf-8")
         return int(cast(dict[str, Any], json.loads(content))["max_position_embeddings"])
-    except (OSError, KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

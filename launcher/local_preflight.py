@@ -11,7 +11,7 @@ from launcher.checks.agent_server import NAME as AGENT_SERVER
 from launcher.checks.agent_server import ask_health, check_patience, check_room, trial_timeout
 from launcher.checks.checkpoints import CONFIG, local_folder
 from launcher.checks.daytona import NAME as DAYTONA
-from launcher.checks.daytona import check_daytona_key, check_daytona_lifetimes
+from launcher.checks.daytona import asked_minutes, check_daytona_key, check_daytona_lifetimes
 from launcher.checks.folders import check_disk, check_writable
 from launcher.checks.prompts import check_prompts, read_asked
 from launcher.checks.wandb import check_wandb_key
@@ -76,11 +76,13 @@ def check_daytona(sandboxes: Callable[[float], SandboxLifetime], environment: Ma
     """What a launch would ask of Daytona."""
     seconds = trial_timeout(environment)
     wanted = sandboxes(seconds)
-    stop, delete = (
-        int(text) if (text := environment.get(f"SANDBOX_AUTO_{what}_MINUTES", "")).isdigit() else minutes
-        for what, minutes in (("STOP", wanted.auto_stop), ("DELETE", wanted.auto_delete))
-    )
-    return [check_daytona_lifetimes(stop, delete, seconds), check_daytona_key(environment)]
+    try:
+        stop, delete = asked_minutes(environment)
+    except ValueError as error:
+        lifetimes = failure(f"{DAYTONA}: lifetimes", str(error), "correct it, or leave it out of --extra-env-vars")
+    else:
+        lifetimes = check_daytona_lifetimes(stop or wanted.auto_stop, delete or wanted.auto_delete, seconds)
+    return [lifetimes, check_daytona_key(environment)]
 
 
 def check_start(load_dir: Path) -> Finding:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, cast, get_type_hints
 
+from launcher.checks.json_object import is_process_text
 from launcher.errors import OptionsError
+from launcher.miles.argument_changes import SPOKEN_FOR
 from launcher.model_shape import ModelShape
 from launcher.option_file import read_option_file
-from launcher.secrets import validate_no_credentials
+from launcher.secrets import validate_no_credentials, validate_no_secret
 
 _OPTION = "--model-shape"
+_MOST = 10**9
 _MAY_BE_ZERO = frozenset({"dense_layers", "shared_experts", "mtp_layers"})
 
 
@@ -48,10 +51,15 @@ def validate_sizes(path: str, shape: ModelShape) -> None:
 def _value(path: str, name: str, value: object) -> Any:
     hint = get_type_hints(ModelShape)[name]
     if name == "own_arguments":
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in cast(list[object], value)):
+        if not isinstance(value, list) or not all(map(is_process_text, cast(list[object], value))):
             raise OptionsError(f"{_OPTION} {path}: own_arguments must be a list of strings, flag and value apart")
         arguments = tuple(cast(list[str], value))
         validate_no_credentials(_OPTION, arguments)
+        validate_no_secret(f"{_OPTION} {path}", arguments)
+        if arguments and not arguments[0].startswith("--"):
+            raise OptionsError(f"{_OPTION} {path}: own_arguments must begin with a flag, not {arguments[0]!r:.40}")
+        if spoken_for := next((item for item in arguments if item in SPOKEN_FOR), None):
+            raise OptionsError(f"{_OPTION} {path}: {spoken_for} follows from {SPOKEN_FOR[spoken_for]}; leave it out")
         return arguments
     if name == "model_type":
         if value is not None and not isinstance(value, str):
@@ -67,7 +75,8 @@ def _value(path: str, name: str, value: object) -> Any:
 def _number(path: str, name: str, value: object, *, whole: bool) -> int | float:
     fits = type(value) is int or (not whole and type(value) is float)
     least = 0 if name in _MAY_BE_ZERO else 1 if whole else 0
-    if not fits or cast(float, value) < least or (not whole and value == 0):
+    if not fits or not least <= cast(float, value) <= _MOST or (not whole and value == 0):
         kind = f"a whole number of at least {least}" if whole else "a number above 0"
+        kind += f", at most {_MOST:,}"
         raise OptionsError(f"{_OPTION} {path}: {name} must be {kind}, not {value!r:.40}")
     return cast(float, value)

@@ -6,6 +6,7 @@ import sys
 from typing import TextIO
 
 from disk.closed_stream import lead_nowhere
+from progress.visible import visible
 
 
 def write(out: TextIO, text: str) -> str | None:
@@ -20,5 +21,5 @@ def write(out: TextIO, text: str) -> str | None:
 
 
 def say(text: str) -> None:
-    """One line on standard error."""
-    write(sys.stderr, f"{text}\n")
+    """One line on standard error. Names and values may come from a file: nothing in them acts on the terminal."""
+    write(sys.stderr, f"{visible(text)}\n")

@@ -19,6 +19,7 @@ from launcher.errors import LauncherError
 from launcher.options import CommonOptions
 from launcher.output import write
 from launcher.secrets import shown
+from progress.visible import visible
 
 # Of this invocation, not of the run: they would make a copied command print a plan instead of starting.
 _INVOCATION = frozenset({"dry_run", "format", "preflight_only", "skip_preflight", "no_wait", "ray_address"})
@@ -126,4 +127,4 @@ def _table(plan: Plan) -> str:
     table.add_row("notes", "\n".join(plan.notes))
     text = io.StringIO()
     Console(file=text, width=shutil.get_terminal_size().columns, highlight=False, markup=False).print(table)
-    return text.getvalue()
+    return visible(text.getvalue())

@@ -12,24 +12,26 @@ from launcher.errors import OptionsError
 from launcher.extra_env import OPTION_OF_VARIABLE, parse_extra_env
 from launcher.local_memory import longest_session
 from launcher.saved_plan import OPTION, SavedPlan
-from launcher.secrets import is_secret_name
+from launcher.secrets import HIDDEN, is_secret_name
 
 MOST_NEW_TOKENS = 256  # of a turn: a small model on a CPU writes some 60 a second, for all trials together
 _ROLLOUTS = 1
 _ASYNC_ROLLOUTS = 2  # the fewest of which one is sampled while another is trained on
+_TOKENS = 2048  # of a session, where neither plan nor model says how many it may have
+_BOUND = "--max-weight-staleness"
 _EXTERNAL_HOST = "MILES_ROUTER_EXTERNAL_HOST"  # where an older Miles has no flag for it
 # Of processes that a rehearsal has none of.
 _CLUSTER_VARIABLES = (
     *("CUDA_", "GLOO_", "INDEXER_", "MASTER_ADDR", "MILES_", "NCCL_", "NETRC", "NVTE_", "PYTHONPATH"),
     *("PYTHONUNBUFFERED", "PYTORCH_", "RAY_", "SGLANG_", "WANDB_"),
 )
-_COUNTS = ("rollout_batch_size", "n_samples_per_prompt", "global_batch_size", "max_seq_len", "rollout_max_response_len")
+_COUNTS = ("rollout_batch_size", "n_samples_per_prompt", "global_batch_size", "rollout_max_response_len")
 _ADAPTER = ("lora_rank", "lora_alpha", "lora_dropout", "target_modules")
 _CORRECTION = ("tis_clip", "tis_clip_low")
 _TAKEN = frozenset(
     flag(option)
     for option in (
-        *(*_COUNTS, *_ADAPTER, *_CORRECTION, "use_tis", "max_weight_staleness", "pause_generation_mode"),
+        *(*_COUNTS, *_ADAPTER, *_CORRECTION, "max_seq_len", "use_tis", "max_weight_staleness", "pause_generation_mode"),
         *("prompt_data", "rollout_temperature", "debug_rollout_only", "num_rollout", "hf_checkpoint"),
         *("session_server_port", "session_server_workers", "session_server_external_host"),
         *("custom_agent_function_path", "custom_rm_path", "input_key", "metadata_key", "rollout_shuffle"),
@@ -51,8 +53,10 @@ def rehearse(plan: SavedPlan, given: Mapping[str, Any], environment: Mapping[str
     _require_secrets(plan, environment)
     wanted = {name: plan.number(flag(name)) for name in _COUNTS}
     checkpoint = given.get("hf_checkpoint") or None
-    room = longest_session(checkpoint)
-    sequence = min(wanted["max_seq_len"], room) if room else wanted["max_seq_len"]
+    # An older Miles has no such flag, and its plan says nothing.
+    length = plan.number("--max-seq-len") if "--max-seq-len" in plan.flags else None
+    lengths = [tokens for tokens in (length, longest_session(checkpoint)) if tokens]
+    sequence = int(given.get("max_seq_len") or min(lengths, default=_TOKENS))
     here = {
         "max_seq_len": sequence,
         "rollout_max_response_len": min(wanted["rollout_max_response_len"], MOST_NEW_TOKENS, max(1, sequence // 4)),
@@ -77,13 +81,17 @@ def rehearse(plan: SavedPlan, given: Mapping[str, Any], environment: Mapping[str
         **_adapter(plan),
         **_asynchrony(plan),
     }
-    there: dict[str, object] = {**wanted, "num_rollout": plan.number("--num-rollout")}
+    there: dict[str, object] = {
+        **wanted,
+        "max_seq_len": length or "without a bound",
+        "num_rollout": plan.number("--num-rollout"),
+    }
     replaced = [
         (name, str(there[name]), str(value))
         for name, value in here.items()
         if name not in given and value != there[name]
     ]
-    if "max_weight_staleness" in options and "--max-weight-staleness" not in plan.flags:
+    if "max_weight_staleness" in options and _BOUND not in plan.flags:
         replaced.append(("max_weight_staleness", "without a bound", str(options["max_weight_staleness"])))
     model = checkpoint or "SmolLM2-135M-Instruct"
     return Rehearsal(plan, options, (("hf_checkpoint", plan.value("--hf-checkpoint"), model), *replaced))
@@ -135,8 +143,12 @@ def _variables(plan: SavedPlan, given: Mapping[str, Any]) -> tuple[str, ...]:
     kept = {
         name: value
         for name, value in plan.environment.items()
-        if not _is_of_the_cluster(name) and name not in OPTION_OF_VARIABLE and not is_secret_name(name)
+        if not (_is_of_the_cluster(name) or name in OPTION_OF_VARIABLE or is_secret_name(name) or value == HIDDEN)
     }
+    try:
+        parse_extra_env((json.dumps(kept),))
+    except OptionsError as error:
+        raise OptionsError(f"{OPTION} {plan.path}: its environment cannot be taken ({error})") from None
     return (json.dumps(kept | parse_extra_env(given.get("extra_env_vars", ()))),)
 
 
@@ -154,7 +166,8 @@ def _adapter(plan: SavedPlan) -> dict[str, Any]:
 def _asynchrony(plan: SavedPlan) -> dict[str, Any]:
     if "--fully-async" not in plan.flags:
         return {}
-    bound = plan.number("--max-weight-staleness") if "--max-weight-staleness" in plan.flags else 1
+    # Miles takes 0 too; why it cannot be here is a rule between options.
+    bound = plan.count(_BOUND, plan.value(_BOUND), least=0) if _BOUND in plan.flags else 1
     corrected = "--use-tis" in plan.flags
     return {
         "pause_generation_mode": plan.value("--pause-generation-mode"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from launcher.checks.agent_names import with_asked
+from launcher.checks.agent_server import NAME as AGENT_SERVER
 from launcher.checks.agent_server import bearer, check_agent_server
+from launcher.checks.daytona import asked_minutes
 from launcher.checks.key_files import check_key_file, key_files
 from launcher.checks.network import check_external_host
 from launcher.checks.ports import check_ports
 from launcher.checks.way_back import check_way_back
 from launcher.options import LocalOptions
-from launcher.preflight import Check, Finding, Status
+from launcher.preflight import Check, Finding, Status, failure
 from launcher.rehearsal import Rehearsal
 from local_engine.config import LocalRunConfig
 
@@ -37,7 +39,12 @@ def rehearsal_checks(
 def check_service(config: LocalRunConfig, url: str, environment: Mapping[str, str]) -> list[Finding]:
     """The agent server, and its tasks against the prompts'; the sandboxes' lifetimes where the plan has any."""
     trials = config.rollout_batch_size * config.n_samples_per_prompt
-    findings = check_agent_server(url, trials, trials, environment, _lifetime(config.extra_env))
+    try:
+        stop, delete = asked_minutes(config.extra_env)
+    except ValueError as error:
+        return [failure(AGENT_SERVER, str(error), "correct it, or leave it out of --extra-env-vars")]
+    lifetime = None if stop is None or delete is None else (stop, delete)
+    findings = check_agent_server(url, trials, trials, environment, lifetime)
     return with_asked(findings, url, config.prompt_data, environment)
 
 
@@ -54,8 +61,3 @@ def check_session_server(
     except (OSError, ValueError):
         return findings  # said by the check of the agent server
     return [*findings, *check_way_back(address.bind, address.host, ports, url, headers)]
-
-
-def _lifetime(variables: Mapping[str, str]) -> tuple[int, int] | None:
-    stop, delete = (variables.get(f"SANDBOX_AUTO_{what}_MINUTES", "") for what in ("STOP", "DELETE"))
-    return (int(stop), int(delete)) if stop.isdigit() and delete.isdigit() else None

@@ -8,6 +8,7 @@ from collections.abc import Set
 from launcher.addresses import is_address, is_host
 from launcher.cli import flag, groups_of
 from launcher.errors import OptionsError
+from launcher.model_shape import ALL_LINEAR
 from launcher.options import (
     Agent,
     Asynchrony,
@@ -122,10 +123,15 @@ def validate_model_name_is_one_word(agent: Agent) -> None:
 def validate_adapter(lora: Lora) -> None:
     for name in ("lora_rank", "lora_alpha"):
         value = getattr(lora, name)
-        _require(value > 0, name, value, "a positive number")
+        _require(0 < value <= _MOST, name, value, "a positive number")
     _require(0 <= lora.lora_dropout < 1, "lora_dropout", lora.lora_dropout, "from 0 to below 1")
     if not lora.target_modules:
         raise OptionsError("--target-modules names no module; name some, or all-linear")
+    if ALL_LINEAR in lora.target_modules and len(lora.target_modules) > 1:
+        others = ", ".join(name for name in lora.target_modules if name != ALL_LINEAR)
+        raise OptionsError(
+            f"--target-modules {ALL_LINEAR} is every module already; leave out {others or 'one of them'}"
+        )
 
 
 def validate_correction(asynchrony: Asynchrony, given: Set[str]) -> None:

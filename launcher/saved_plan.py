@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from disk.regular_file import read_regular
-from launcher.checks.json_object import json_object
+from launcher.checks.json_object import is_process_text, json_object
 from launcher.errors import OptionsError
 from launcher.miles.capabilities import grouped
 from launcher.paths import absolute
@@ -19,6 +19,7 @@ from launcher.secrets import HIDDEN
 OPTION = "--from-plan"
 _DIGITS = 10
 _MOST_BYTES = 4 * 2**20
+_MOST_NAME = 100  # characters of a run's name
 _MAKE_ONE = "make one with --dry-run --format json, or take <save-dir>/launch/<run-id>.json of a launch"
 _MAKE_ANEW = "make it anew with this version's --dry-run --format json"
 
@@ -48,10 +49,11 @@ class SavedPlan:
     def decimal(self, flag: str) -> float:
         return self.measure(flag, self.value(flag))
 
-    def count(self, name: str, text: str) -> int:
-        """`text` of `name` as a positive whole number. Raises OptionsError."""
-        if not (text.isascii() and text.isdigit() and len(text) < _DIGITS and int(text)):
-            raise OptionsError(f"{OPTION} {self.path}: {name} {text[:40]!r} is no positive number; {_MAKE_ANEW}")
+    def count(self, name: str, text: str, least: int = 1) -> int:
+        """`text` of `name` as a whole number of at least `least`. Raises OptionsError."""
+        if not (text.isascii() and text.isdigit() and len(text) < _DIGITS and int(text) >= least):
+            kind = "positive number" if least else "whole number"
+            raise OptionsError(f"{OPTION} {self.path}: {name} {text[:40]!r} is no {kind}; {_MAKE_ANEW}")
         return int(text)
 
     def measure(self, name: str, text: str) -> float:
@@ -97,19 +99,22 @@ def read_plan(given: str, program: str) -> SavedPlan:
             f"{OPTION} {path} is a plan of {launcher}; rehearse it with `python {launcher} --engine local {OPTION} "
             f"{given}`"
         )
-    arguments, environment, ports = (content.get(part) for part in ("arguments", "environment", "ports"))
-    if not _is_texts(arguments) or not _is_variables(environment) or not isinstance(ports, dict):
+    run_id, arguments, environment, ports = (
+        content.get(part) for part in ("run_id", "arguments", "environment", "ports")
+    )
+    named = isinstance(run_id, str) and run_id.isprintable() and len(run_id) <= _MOST_NAME
+    if not named or not _is_texts(arguments) or not _is_variables(environment) or not isinstance(ports, dict):
         raise OptionsError(
-            f"{OPTION} {path} is damaged, or of another version: it needs arguments, environment and ports; "
+            f"{OPTION} {path} is damaged, or of another version: it needs run_id, arguments, environment and ports; "
             f"{_MAKE_ANEW}"
         )
     first, last = (cast("dict[str, Any]", ports).get(name) for name in ("session_server", "session_server_last"))
-    if not isinstance(first, int) or not isinstance(last, int) or not 0 < first <= last < 2**16:
+    if type(first) is not int or type(last) is not int or not 1024 <= first <= last < 2**16:
         raise OptionsError(f"{OPTION} {path}: its session server ports are {first} to {last}; {_MAKE_ANEW}")
     return SavedPlan(
         path=path,
         launcher=program,
-        run_id=str(content.get("run_id", "")),
+        run_id=cast("str", run_id),
         flags={flag: tuple(values) for flag, values in grouped(cast("list[str]", arguments))},
         environment=cast("dict[str, str]", environment),
         session_ports=(first, last),
@@ -117,8 +122,10 @@ def read_plan(given: str, program: str) -> SavedPlan:
 
 
 def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(part, str) for part in cast("list[object]", value))
+    return isinstance(value, list) and all(map(is_process_text, cast("list[object]", value)))
 
 
 def _is_variables(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(part, str) for part in cast("dict[str, object]", value).values())
+    return isinstance(value, dict) and all(
+        map(is_process_text, (part for pair in cast("dict[str, object]", value).items() for part in pair))
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -13,12 +13,23 @@ from launcher.errors import OptionsError
 HIDDEN = "***"
 SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 SECRET_NAMES = frozenset(suffix[1:] for suffix in SECRET_SUFFIXES)
-_URL_WITH_CREDENTIALS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]*@")
+# Flags that take a secret; `--input-key prompt` and its kind name a field of the data.
+_SECRET_FLAGS = ("-secret", "-password", "-auth-token", "-access-token", "-api-key", "--hf-token", "--wandb-key")
+# Looked for from its middle: from the scheme on, a long value without any would be searched once for each character.
+_URL_WITH_CREDENTIALS = re.compile(r"(?<=[A-Za-z0-9+.-])://[^/\s?#]*@")
 
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable of this name holds a secret; one in `_FILE` holds a path."""
     return name.upper().endswith(SECRET_SUFFIXES) or name.upper() in SECRET_NAMES
+
+
+def carries_secret(argument: str) -> bool:
+    """Whether an argument is a flag that takes a secret, or NAME=VALUE of one."""
+    name, equals, _ = argument.partition("=")
+    if name.startswith("--"):
+        return name.lower().endswith(_SECRET_FLAGS)
+    return bool(equals) and is_secret_name(name)
 
 
 def has_credentials(text: str) -> bool:
@@ -33,6 +44,17 @@ def validate_no_credentials(source: str, value: object) -> None:
         raise OptionsError(
             f"{source} carries a user or password in a URL, which would end up in plans and logs; give it without them"
         )
+
+
+def validate_no_secret(source: str, arguments: Iterable[str]) -> None:
+    """`source` names the option and its file; of an argument only the name is repeated."""
+    for argument in arguments:
+        if carries_secret(argument):
+            raise OptionsError(
+                f"{source}: {argument.partition('=')[0]} takes a secret, which plan, log and the job's description "
+                "would show; put it in a file that the workers can read and pass its path with --extra-env-vars "
+                "NAME_FILE=path"
+            )
 
 
 def without_credentials(text: str) -> str:

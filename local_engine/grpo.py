@@ -132,8 +132,7 @@ class GrpoTrainer:
         groups = [g for g in groups if g]
         if not groups:
             return metrics
-        on_policy = optimizer_steps == 1
-        if not on_policy:
+        if optimizer_steps > 1 or self.policy.dropout:
             with torch.no_grad():
                 for samples in passes(groups):
                     for s, p in zip(samples, self._log_probs(samples), strict=True):

@@ -70,7 +70,8 @@ class Policy:
             from peft import LoraConfig, get_peft_model
 
             self.adapted, self.not_there = _adapted(model, lora.targets, checkpoint)
-            targets: Any = ALL_LINEAR if lora.targets == (ALL_LINEAR,) else list(lora.targets)
+            # PEFT would adapt what it finds under the other names too: an embedding, or not at all but with an error.
+            targets: Any = ALL_LINEAR if lora.targets == (ALL_LINEAR,) else list(self.adapted)
             settings = LoraConfig(
                 r=lora.rank,
                 lora_alpha=lora.alpha,
@@ -85,6 +86,11 @@ class Policy:
         self.trainable: dict[str, torch.nn.Parameter] = {
             name: p for name, p in self.model.named_parameters() if p.requires_grad
         }
+
+    @property
+    def dropout(self) -> float:
+        """Of the pass that is trained on."""
+        return 0.0 if self._lora is None else self._lora.dropout
 
     def log_probs(
         self, sequences: Sequence[Trajectory], temperature: float, *, reference: bool = False, max_nodes: int = 0
@@ -178,7 +184,13 @@ def _adapted(model: Any, targets: tuple[str, ...], checkpoint: str) -> tuple[tup
 
     Raises CheckpointNotUsable when it has none of them.
     """
-    linear = [str(name) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    # A head that shares its weight with the embedding cannot change without it.
+    tied = model.get_output_embeddings() if model.config.tie_word_embeddings else None
+    linear = [
+        str(name)
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not tied
+    ]
     if targets == (ALL_LINEAR,):
         return targets, ()
     there = tuple(t for t in targets if any(name == t or name.endswith(f".{t}") for name in linear))

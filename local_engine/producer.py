@@ -154,6 +154,8 @@ class GroupProducer:
         self._start_more()
 
     def _tell(self) -> None:
+        if not self._open:
+            return  # while paused, what is shown is the evaluation's
         trials = self._config.rollout_batch_size * self._config.n_samples_per_prompt
         ended = sum(group.ended for group in (*self._running.values(), *self._finished))
         self._report(min(ended, trials), trials, self._discarded.total())

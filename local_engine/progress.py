@@ -30,6 +30,7 @@ from local_engine.step_table import (
     plain_line,
     sparkline,
 )
+from progress.visible import visible
 
 __all__ = ["RunProgress", "StepRow"]
 
@@ -154,13 +155,14 @@ class RunProgress:
     def error(self, text: str) -> None:
         """Why the run ends, on standard error; the live lines are over after it."""
         self._stop_live()
-        self.error_console.print(Text(f"error: {text}", style="bold"), soft_wrap=True)
+        self.error_console.print(Text(f"error: {visible(text)}", style="bold"), soft_wrap=True)
 
     def _set_phase(self, text: str) -> None:
         self._phase = text
         self._phase_started = time.monotonic()
 
     def _line(self, text: str, style: str = "") -> None:
+        text = visible(text)  # what servers, tasks and data say is in it
         if self._terminal:
             self.console.print(Text(text, style=style))
         else:
@@ -177,7 +179,7 @@ class RunProgress:
         table.add_column(style="dim", no_wrap=True, justify="right")
         table.add_column(overflow="fold")
         for name, value in rows:
-            table.add_row(name, Text(value))
+            table.add_row(name, Text(visible(value)))
         width = min(self.console.width, _MAX_WIDTH)
         self.console.print(Rule(title, align="left", style="dim"), width=width)
         # A path is copied by the person who reads it, so a value may be wider than the table but is never cut.
@@ -185,7 +187,7 @@ class RunProgress:
         self.console.print()
 
     def _families(self, per_family: Mapping[str, float]) -> Text:
-        cells = [f"{name} {value:.2f}" for name, value in per_family.items()]
+        cells = [f"{visible(name)} {value:.2f}" for name, value in per_family.items()]
         width = max(len(cell) for cell in cells)
         per_line = max(1, (min(self.console.width, _MAX_WIDTH) - 9) // (width + 2))
         lines = [cells[start : start + per_line] for start in range(0, len(cells), per_line)]

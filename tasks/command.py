@@ -16,7 +16,7 @@ from tasks.words import Split
 class Options:
     """What to write."""
 
-    out: Path
+    out: str
     """Folder that gets one task folder for each instance."""
     families: tuple[str, ...] = ()
     """Names of families or groups, apart by spaces or commas; the first group where none is named."""
@@ -37,8 +37,10 @@ def write_command(collection: Collection, program: str, argv: list[str] | None =
     options = tyro.cli(Options, args=argv, prog=program, description=description)
     families = collection.families(options.families)
     try:
+        if not options.out:
+            raise TaskFolderError("--out is empty; name the folder for the tasks (. is the one you are in)")
         ids = write_tasks(
-            options.out,
+            Path(options.out),
             families,
             options.split,
             options.count,

@@ -12,13 +12,33 @@ from launcher.checks.agent_server import cause
 from launcher.checks.bounded_http import call
 from launcher.checks.key_files import check_key_file
 from launcher.preflight import Finding, Status, failure, ok, warning
+from launcher.secrets import has_credentials
 
 NAME = "Daytona"
 KEY = "DAYTONA_API_KEY"
 _API = "https://app.daytona.io/api"  # where DAYTONA_API_URL names no other
 _SECONDS = 5.0
 _LONGEST_KEY = 4096  # bytes
+_DIGITS = 9
 _PUT_IT = f"before the launch set {KEY} or {KEY}_FILE where the agent server runs"
+
+
+def asked_minutes(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """What SANDBOX_AUTO_STOP_MINUTES and SANDBOX_AUTO_DELETE_MINUTES say; None where they are not set.
+
+    Raises ValueError for one that is no number above 0, of which the agent function makes nothing.
+    """
+    stop, delete = (_minutes(environment, f"SANDBOX_AUTO_{what}_MINUTES") for what in ("STOP", "DELETE"))
+    return stop, delete
+
+
+def _minutes(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text)):
+        raise ValueError(f"{name}={text[:40]!r} is no number of minutes, so the server's own lifetimes would hold")
+    return int(text)
 
 
 def check_daytona_lifetimes(stop_minutes: int, delete_minutes: int, trial_seconds: float) -> Finding:
@@ -43,12 +63,18 @@ def check_daytona_key(environment: Mapping[str, str]) -> Finding:
         found = check_key_file(f"{KEY}_FILE", Path(path).expanduser())
         if found.status is Status.FAILURE:
             return found
-        key = read_regular(Path(path).expanduser(), _LONGEST_KEY).decode("utf-8", "replace").strip()
+        try:
+            key = read_regular(Path(path).expanduser(), _LONGEST_KEY).decode("utf-8", "replace").strip()
+        except OSError as error:
+            return failure(name, f"{path} holds no key ({error.strerror})", f"correct {KEY}_FILE")
     if not key:
         return warning(name, f"{KEY} is not set here, so Daytona was not asked", _PUT_IT)
     if not key.isascii() or not key.isprintable():
         return failure(name, f"{KEY} holds what no key can hold", "correct it")
-    url = f"{environment.get('DAYTONA_API_URL', _API).rstrip('/')}/api-keys/current"
+    api = environment.get("DAYTONA_API_URL") or _API
+    if has_credentials(api):
+        return failure(name, "DAYTONA_API_URL carries a user or password", "give it without them")
+    url = f"{api.rstrip('/')}/api-keys/current"
     try:
         reply = call("GET", url, headers={"Authorization": f"Bearer {key}"}, seconds=_SECONDS)
     except httpx.HTTPError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from typing import Any, cast
 
 
@@ -16,6 +17,17 @@ def json_object(text: bytes) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise ValueError("no JSON object")
     return cast(dict[str, Any], loaded)
+
+
+def is_process_text(value: object) -> bool:
+    """Whether it is text that an argument or a variable of a process can be: JSON can hold more than that."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _finite(text: str) -> float | None:

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from disk.regular_file import open_regular
 from launcher.preflight import Finding, failure, first_three, ok, warning
-from launcher.secrets import has_credentials, is_secret_name
+from launcher.secrets import carries_secret, has_credentials, is_secret_name
 
 _NAME = "secrets"
-# Flags that take a secret; `--input-key prompt` and its kind name a field of the data.
-_SECRET_FLAGS = ("-secret", "-password", "-auth-token", "-access-token", "-api-key", "--hf-token", "--wandb-key")
 
 
 def check_no_secrets(arguments: Sequence[str], environment: Mapping[str, str]) -> Finding:
@@ -25,7 +23,7 @@ def check_no_secrets(arguments: Sequence[str], environment: Mapping[str, str]) -
     for argument in arguments:
         if has_credentials(argument):
             found.append("an argument that is a URL with a user or password")
-        elif _carries_secret(argument):
+        elif carries_secret(argument):
             found.append(argument.partition("=")[0])
     if found:
         return failure(
@@ -34,13 +32,6 @@ def check_no_secrets(arguments: Sequence[str], environment: Mapping[str, str]) -
             "put it in a file that the workers can read and pass NAME_FILE=path",
         )
     return ok(_NAME, f"none in {len(arguments)} arguments and {len(environment)} variables")
-
-
-def _carries_secret(argument: str) -> bool:
-    name, equals, _ = argument.partition("=")
-    if name.startswith("--"):
-        return name.lower().endswith(_SECRET_FLAGS)
-    return bool(equals) and is_secret_name(name)
 
 
 def check_key_file(name: str, path: Path) -> Finding:

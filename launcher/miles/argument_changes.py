@@ -6,22 +6,47 @@ JSON files of two objects, either of which may be missing:
      "set": {"--transformer-impl": {"values": ["local"], "reason": "no Transformer Engine here"}}}
 
 `set` replaces the values of a flag in its place, or adds the flag; a flag without a value has an empty list. Placement
-and memory of the plan stay those of the recipe.
+and memory of the plan stay those of the recipe. What an option stands for, the functions of this repository and secrets
+are not for such a file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from launcher.checks.json_object import is_process_text
 from launcher.errors import OptionsError
 from launcher.miles.capabilities import grouped
 from launcher.option_file import read_option_file
-from launcher.secrets import validate_no_credentials
+from launcher.secrets import validate_no_credentials, validate_no_secret
 
 _OPTION = "--argument-changes"
 _LEAVE_OUT, _SET = "leave_out", "set"
+_FLAG = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_.-]*")
+_HOOK = "the functions of this repository, on which outcomes, discards and their numbers rest"
+# Flags of Miles that something of the launcher stands for under another name -> what that is.
+SPOKEN_FOR: Mapping[str, str] = {
+    "--save": "--save-dir",
+    "--load": "--resume and --load-dir",
+    "--lora-adapter-path": "--load-dir",
+    "--ref-load": "the choice of the launcher",
+    "--dump-details": "--save-traces-dir",
+    "--debug-rollout-only": "--mode",
+    "--use-wandb": "--wandb-project",
+    "--wandb-group": "--wandb-run-name",
+    "--use-session-server": "--session-server-workers",
+    "--fully-async": "the choice of the launcher",
+    **dict.fromkeys(
+        (
+            *("--custom-agent-function-path", "--custom-generate-function-path", "--custom-rm-path"),
+            *("--rollout-function-path", "--custom-rollout-log-function-path"),
+        ),
+        _HOOK,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -71,10 +96,12 @@ def read_changes(paths: Sequence[str], options: Set[str]) -> ArgumentChanges:
     for path in paths:
         changes = _read(path)
         for flag in (*changes.leave_out, *changes.set):
-            if not flag.startswith("--") or "=" in flag:
+            if not _FLAG.fullmatch(flag):
                 raise OptionsError(f"{_OPTION} {path}: {flag!r:.60} is no flag; write --name, its values apart")
             if flag in options:
                 raise OptionsError(f"{_OPTION} {path}: {flag} is an option of this launcher; give it there")
+            if flag in SPOKEN_FOR:
+                raise OptionsError(f"{_OPTION} {path}: {flag} follows from {SPOKEN_FOR[flag]}; leave it out here")
             if flag in leave_out or flag in settings or (flag in changes.leave_out and flag in changes.set):
                 raise OptionsError(f"{_OPTION} {path}: {flag} is named twice; keep one")
         leave_out |= changes.leave_out
@@ -102,6 +129,7 @@ def _object(path: str, content: Mapping[str, Any], name: str) -> dict[str, objec
 def _reason(path: str, flag: str, why: object) -> str:
     if not isinstance(why, str) or not why.strip():
         raise OptionsError(f"{_OPTION} {path}: say why {flag:.60} differs, as a text")
+    validate_no_credentials(f"{_OPTION} {path}", why)
     return why
 
 
@@ -111,9 +139,13 @@ def _setting(path: str, flag: str, what: object) -> Setting:
     if set(content) != {"values", "reason"} or not isinstance(values, list):
         raise OptionsError(f'{_OPTION} {path}: {flag:.60} needs {{"values": [...], "reason": "..."}} and no more')
     texts = cast(list[object], values)
-    if not all(isinstance(text, str) and not text.startswith("--") for text in texts):
-        raise OptionsError(f"{_OPTION} {path}: the values of {flag:.60} must be strings that do not begin with --")
+    if not all(is_process_text(text) and not str(text).startswith("--") for text in texts):
+        raise OptionsError(
+            f"{_OPTION} {path}: the values of {flag:.60} must be strings that do not begin with -- and have no zero "
+            "byte"
+        )
     validate_no_credentials(_OPTION, tuple(texts))
+    validate_no_secret(f"{_OPTION} {path}", (flag, *cast(list[str], texts)))
     return Setting(tuple(cast(list[str], texts)), _reason(path, flag, content["reason"]))
 
 

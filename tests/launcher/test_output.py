@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.output import write
+from launcher.output import say, write
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +17,11 @@ def test_what_is_written_arrives_at_once() -> None:
     out = io.StringIO()
     assert write(out, "größe\n") is None
     assert out.getvalue() == "größe\n"
+
+
+def test_nothing_that_is_named_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say("no folder \x1b[2J\x1b]0;title\x07 \u202e \udcff")
+    assert capsys.readouterr().err == "no folder \\x1b[2J\\x1b]0;title\\x07 \\u202e \\udcff\n"
 
 
 @pytest.mark.parametrize("full", [True, False])

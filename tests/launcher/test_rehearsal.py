@@ -11,6 +11,7 @@ import pytest
 
 from launcher.local_run import build_config
 from launcher.resolve import Resolved
+from launcher.saved_plan import read_plan
 from local_engine.config import SessionAddress
 from tests.launcher.miles.launchers import SCRIPTS
 
@@ -89,6 +90,35 @@ def test_the_command_line_is_stronger_than_the_plan_and_the_plan_than_the_enviro
     assert (config.extra_env["A"], config.extra_env["B"]) == ("1", "3")
 
 
+def test_a_session_is_as_long_as_plan_model_and_command_line_allow(
+    save: Save, options_of: Callable[..., Resolved[Any]], plan_of: Callable[..., Any]
+) -> None:
+    plan = save()
+    shorter = config_of(options_of, plan, "--max-seq-len", "400")
+    assert (shorter.max_seq_len, shorter.rollout_max_response_len) == (400, 100)
+    content = json.loads(plan.read_text())
+    place = content["arguments"].index("--max-seq-len")
+    del content["arguments"][place : place + 2]  # as for a Miles that has no such flag
+    plan.write_text(json.dumps(content))
+    assert config_of(options_of, plan).max_seq_len == 8192
+    assert "--max-seq-len is 8192 instead of without a bound" in " ".join(plan_of("--from-plan", str(plan))["notes"])
+
+
+def test_a_plan_without_staleness_needs_a_bound_of_its_own_here(
+    save: Save, launch: Callable[..., Any], options_of: Callable[..., Resolved[Any]]
+) -> None:
+    plan = save("--max-weight-staleness", "0", script="async")
+    refused = launch("--engine", "local", "--dry-run", "--from-plan", str(plan), script="async")
+    assert refused.code == 2 and "pass 1 or more" in refused.err
+    config = config_of(options_of, plan, "--max-weight-staleness", "2", script="async")
+    assert config.asynchrony.max_weight_staleness == 2
+
+
+def test_a_launcher_of_ones_own_rehearses_its_own_plans(save: Save) -> None:
+    plan = save(changed={"launcher": "run_mine.py"})
+    assert read_plan(str(plan), "run_mine.py").launcher == "run_mine.py"
+
+
 def test_what_is_replaced_and_what_has_no_counterpart_is_named(save: Save, plan_of: Callable[..., Any]) -> None:
     rehearsed = plan_of("--from-plan", str(save("--num-rollout", "200")), "--max-seq-len", "4096")
     notes = " ".join(rehearsed["notes"])
@@ -125,6 +155,18 @@ def test_a_secret_whose_value_the_plan_hides_comes_from_the_environment(save: Sa
     assert "canary" not in answer.out and "***" not in answer.out
 
 
+def test_a_value_that_the_plan_hides_under_another_name_is_that_of_the_environment(
+    save: Save, options_of: Callable[..., Resolved[Any]]
+) -> None:
+    """A proxy with a password in its URL is hidden as well."""
+    plan = save()
+    content = json.loads(plan.read_text())
+    content["environment"]["HTTP_PROXY"] = "***"
+    plan.write_text(json.dumps(content))
+    resolved = options_of("--engine", "local", "--from-plan", str(plan), HTTP_PROXY="http://u:p@proxy:3128")
+    assert "HTTP_PROXY" not in build_config(resolved, "id", {})[0].extra_env
+
+
 @pytest.mark.parametrize("script", ["async", "lora"])
 def test_a_plan_of_another_launcher_is_refused_with_the_one_that_takes_it(
     script: str, save: Save, launch: Callable[..., Any]
@@ -144,6 +186,13 @@ DAMAGE: dict[str, dict[str, Any]] = {
     "environment lacks the agent server": {"environment": {}},
     "ports are missing": {"ports": {}},
     "ports are none": {"ports": {"session_server": 0, "session_server_last": 99999}},
+    "ports are the system's": {"ports": {"session_server": 22, "session_server_last": 22}},
+    "a port is no number": {"ports": {"session_server": True, "session_server_last": True}},
+    "the run's name acts on a terminal": {"run_id": "\x1b[2J"},
+    "the run's name is a book": {"run_id": "x" * 1_000_000},
+    "an argument is none of a process": {"arguments": ["--prompt-data", "/d/\0"]},
+    "a variable is none of a process": {"environment": {"A": "\ud800"}},
+    "a variable has no name": {"environment": {"A B": "1"}},
 }
 
 

@@ -9,7 +9,7 @@ import torch
 
 from local_engine.grpo import GrpoTrainer, TrainSample
 from local_engine.importance import Truncation, importance_ratios, truncated
-from local_engine.policy import Policy
+from local_engine.policy import LoraSettings, Policy
 from tests.local_engine.test_grpo import assert_same, recorded, samples, settings
 
 
@@ -87,3 +87,16 @@ def test_the_weight_is_that_before_the_first_of_several_steps(make_policy: Calla
     metrics: Any = trainer.train(samples(policy, shift=-math.log(2.0)), optimizer_steps=3)
     assert metrics.optimizer_steps == 3
     assert metrics.importance_ratio == pytest.approx(2.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("truncation", [None, Truncation(0.0, 1e9)])
+def test_dropout_is_no_age_of_the_samples(truncation: Truncation | None, make_policy: Callable[..., Policy]) -> None:
+    """What a token is compared with comes from the whole model, as what the sampler records does."""
+    policy = make_policy(LoraSettings(rank=4, alpha=8, dropout=0.5))
+    groups = samples(policy)
+    metrics = recorded(policy, truncation=truncation)[0].train(groups)
+    assert metrics.log_prob_gap < 1e-4
+    assert metrics.importance_ratio == (None if truncation is None else pytest.approx(1.0, abs=1e-4))
+    for s in (s for g in groups for s in g):
+        assert s.log_probs is not None
+        assert s.log_probs.tolist() == pytest.approx(s.rollout_log_probs, abs=1e-4)

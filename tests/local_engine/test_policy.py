@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from local_engine.policy import LoraSettings, Policy, Trajectory
 from local_engine.prefix_tree import ATTENTION
@@ -75,6 +75,31 @@ def test_without_adapter_all_weights_but_the_embedding_are_trained(make_policy: 
 def test_named_layers_get_the_adapter(make_policy: Callable[..., Policy]) -> None:
     policy = make_policy(LoraSettings(rank=4, alpha=8, dropout=0.0, targets=("q_proj", "v_proj")))
     assert {name.split(".lora_")[0].rsplit(".", 1)[1] for name in policy.trainable} == {"q_proj", "v_proj"}
+
+
+def tied(folder: Path, checkpoint: str) -> str:
+    """The tiny model with one matrix for embedding and head."""
+    config = LlamaConfig.from_pretrained(checkpoint)
+    config.tie_word_embeddings = True
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("other", ["embed_tokens", "lm_head", "self_attn", "norm", "k_proj_of_another"])
+def test_no_adapter_goes_where_the_sampler_could_not_follow(other: str, checkpoint: str, tmp_path: Path) -> None:
+    lora = LoraSettings(rank=4, alpha=8, dropout=0.0, targets=("q_proj", other))
+    policy = Policy(tied(tmp_path, checkpoint), lora=lora, dtype=torch.float32, device=CPU)
+    assert (policy.adapted, policy.not_there) == (("q_proj",), (other,))
+    assert {name.split(".lora_")[0].rsplit(".", 1)[1] for name in policy.trainable} == {"q_proj"}
+    sampled = dict(
+        load_causal_lm(policy.checkpoint, dtype=torch.float32, attention="eager", device=CPU).named_parameters()
+    )
+    assert {name for name, _ in policy.merged_weights()} <= sampled.keys()
+
+
+def test_a_head_of_its_own_gets_an_adapter_where_it_is_named(make_policy: Callable[..., Policy]) -> None:
+    policy = make_policy(LoraSettings(rank=4, alpha=8, dropout=0.0, targets=("lm_head",)))
+    assert [name for name, _ in policy.merged_weights()] == ["lm_head.weight"]
 
 
 @pytest.mark.parametrize("lora", [LORA, None])

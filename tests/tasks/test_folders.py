@@ -121,3 +121,11 @@ def test_the_command_line_writes_groups_and_names_bad_families(
     assert len(list((tmp_path / "two").iterdir())) == 2
     assert main(["--out", str(tmp_path / "out"), "--families", "nothing"]) == 2
     assert "nothing" in capsys.readouterr().err
+
+
+def test_an_unset_variable_as_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--out", "", "--count", "1"]) == 2
+    assert not list(tmp_path.iterdir())
+    assert main(["--out", ".", "--families", "mkdir", "--count", "1"]) == 0
+    assert len(list(tmp_path.iterdir())) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.checks.daytona import check_daytona_key, check_daytona_lifetimes
+from launcher.checks.daytona import asked_minutes, check_daytona_key, check_daytona_lifetimes
 from launcher.preflight import Status
 from tests.launcher.checks.http_answers import http_answers
 
@@ -48,7 +48,21 @@ def test_a_daytona_that_cannot_be_reached_fails_nothing() -> None:
     assert found.status is Status.WARNING and "does not answer" in found.sentence
 
 
-@pytest.mark.parametrize("content", ["", "two\nlines"])
+def test_a_url_with_a_password_is_refused_and_not_repeated() -> None:
+    found = check_daytona_key({"DAYTONA_API_URL": "http://u:canary@127.0.0.1:9/api", "DAYTONA_API_KEY": "k"})
+    assert found.status is Status.FAILURE
+    assert "canary" not in found.sentence + found.way_out
+
+
+def test_lifetimes_are_those_that_the_agent_function_sends() -> None:
+    assert asked_minutes({}) == (None, None)
+    assert asked_minutes({"SANDBOX_AUTO_STOP_MINUTES": "150"}) == (150, None)
+    for text in ("x", "-5", "0", "1e3", "\u0663", "9" * 5000):
+        with pytest.raises(ValueError, match="is no number of minutes"):
+            asked_minutes({"SANDBOX_AUTO_DELETE_MINUTES": text})
+
+
+@pytest.mark.parametrize("content", ["", "two\nlines", "k" * 100_000])
 def test_a_key_file_without_a_key_is_a_failure(content: str, tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text(content)
