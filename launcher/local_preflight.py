@@ -50,7 +50,10 @@ def preflight[T: LocalOptions](
     if config.prompt_data is not None:
         rows = config.prompt_data
         checks.append(
-            Check("prompt data", lambda: check_prompts(rows, config.harbor_tasks_dir, config.rollout_batch_size))
+            Check(
+                "prompt data",
+                lambda: check_prompts(rows, config.harbor_tasks_dir, config.rollout_batch_size, holds_out=True),
+            )
         )
     if resolved.rehearsal is not None:
         checks += rehearsal_checks(resolved.rehearsal, config, options, seen)
