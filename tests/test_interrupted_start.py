@@ -36,7 +36,6 @@ runpy.run_path(script, run_name="__main__")
         ("rich", ("run.py", "--dry-run")),
         ("tyro", ("run-glm47-flash-agentic-async.py", "--dry-run")),
         ("tyro", ("run_glm52_lora_tb2_daytona.py", "--dry-run")),
-        ("tyro", ("examples/new_launcher/run_glm5.py", "--dry-run")),
         ("tyro", ("download_and_process_data.py", "--input", "none.jsonl", "--output", "out.jsonl")),
     ],
 )

@@ -3,7 +3,6 @@
 import sys
 from dataclasses import replace
 
-import launcher.interrupted  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from launcher.engines import LOCAL, miles_rules
 from launcher.main import Launcher
 from launcher.miles import arguments as args
