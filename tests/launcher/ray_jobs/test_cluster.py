@@ -108,14 +108,19 @@ def test_a_head_that_does_not_start_shows_its_last_lines(monkeypatch: pytest.Mon
         assert list(Path(folder).iterdir()) == []
 
 
-def test_a_head_of_a_user_who_has_a_token_of_ray_is_reached(tmp_path: Path) -> None:
+def test_a_head_of_a_user_who_has_a_token_of_ray_is_reached_with_it_and_says_so_without(tmp_path: Path) -> None:
     """In a process of its own: Ray reads the mode once."""
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("0" * 64)
     code = (
-        "import os\n"
+        "import os, subprocess, sys\n"
         "from launcher.ray_jobs.cluster import cluster\n"
-        "with cluster(None, num_gpus=0, node_ip='127.0.0.1') as own: print(own.address, os.environ['RAY_AUTH_MODE'])\n"
+        "with cluster(None, num_gpus=0, node_ip='127.0.0.1') as own:\n"
+        "    print(own.address, os.environ['RAY_AUTH_MODE'])\n"
+        "    without = {name: value for name, value in os.environ.items() if name != 'RAY_AUTH_MODE'}\n"
+        "    code = f'from launcher.ray_jobs.client import connect; connect({own.address!r})'\n"
+        "    asked = subprocess.run([sys.executable, '-c', code], env=without, stderr=subprocess.PIPE, text=True)\n"
+        "    assert 'wants a token' in asked.stderr and 'RAY_AUTH_MODE=token' in asked.stderr, asked.stderr\n"
         "print('RAY_AUTH_MODE' in os.environ)"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
