@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import launcher.interrupted  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from launcher.engines import LOCAL, EngineRules, miles_rules
 from launcher.main import Launcher
 from launcher.miles import arguments as args

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import launcher.interrupted  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from launcher.engines import LOCAL, EngineRules, miles_rules
 from launcher.errors import OptionsError
 from launcher.main import Launcher

@@ -190,11 +190,11 @@ def _retry_after(response: httpx.Response) -> float:
 def _outcome_of(response: httpx.Response, metadata: Mapping[str, Any]) -> Outcome:
     if _never_started(response):
         status = "RequestRejected" if response.status_code == 429 else "ServerUnreachable"
-        return discarded(status, reason=f"HTTP {response.status_code}: {response.text[:200]}")
+        return discarded(status, reason=_refusal(response))
     if response.status_code in (502, 503, 504):
-        return _lost("ServerUnreachable", f"HTTP {response.status_code}: {response.text[:200]}", metadata)
+        return _lost("ServerUnreachable", _refusal(response), metadata)
     if not response.is_success:
-        return _lost("RequestRejected", f"HTTP {response.status_code}: {response.text[:200]}", metadata)
+        return _lost("RequestRejected", _refusal(response), metadata)
     try:
         payload: object = json.loads(response.content)
     except (ValueError, RecursionError) as error:
@@ -203,6 +203,11 @@ def _outcome_of(response: httpx.Response, metadata: Mapping[str, Any]) -> Outcom
     if outcome.exit_status == "InvalidReply":
         logger.warning("trial of %s: InvalidReply: %s", metadata.get("instance_id"), outcome.eval_report.get("reason"))
     return outcome
+
+
+def _refusal(response: httpx.Response) -> str:
+    """Its status and the beginning of its text on one line, whatever page a foreign service answers with."""
+    return f"HTTP {response.status_code}: {' '.join(response.text.split())[:200]}"
 
 
 def _lost(status: str, reason: str, metadata: Mapping[str, Any]) -> Outcome:

@@ -18,6 +18,7 @@ from launcher.checks.wandb import check_wandb_key
 from launcher.local_memory import GIB, checkpoint_bytes
 from launcher.miles.recipe import SandboxLifetime
 from launcher.options import LocalOptions
+from launcher.paths import is_hub_id
 from launcher.preflight import Check, Finding, Status, failure, ok, run_checks, warning
 from launcher.rehearsal_checks import rehearsal_checks
 from launcher.resolve import Resolved
@@ -50,7 +51,10 @@ def preflight[T: LocalOptions](
     if config.prompt_data is not None:
         rows = config.prompt_data
         checks.append(
-            Check("prompt data", lambda: check_prompts(rows, config.harbor_tasks_dir, config.rollout_batch_size))
+            Check(
+                "prompt data",
+                lambda: check_prompts(rows, config.harbor_tasks_dir, config.rollout_batch_size, holds_out=True),
+            )
         )
     if resolved.rehearsal is not None:
         checks += rehearsal_checks(resolved.rehearsal, config, options, seen)
@@ -107,6 +111,12 @@ def check_model(hf_checkpoint: str | None) -> Finding:
             )
         return ok(name, "SmolLM2-135M-Instruct from its package")
     folder = local_folder(hf_checkpoint)
+    if folder is None and not is_hub_id(hf_checkpoint):
+        return failure(
+            name,
+            f"{hf_checkpoint} is no folder here, and an id of the Hugging Face hub reads OWNER/MODEL",
+            "correct --hf-checkpoint",
+        )
     if folder is None:
         return ok(name, f"{hf_checkpoint} from the Hugging Face cache or hub")
     if not (folder / CONFIG).is_file():

@@ -345,7 +345,8 @@ def _notes[T: LocalOptions](
         notes.append(f"{steps} optimizer steps a rollout: from the second on, samples come from older weights.")
     if config.asynchrony is not None:
         notes.append(
-            f"Samples while it trains: a group is at most {config.asynchrony.max_weight_staleness} updates behind, and "
+            "Samples while it trains: --max-weight-staleness lets a group be behind by "
+            f"{config.asynchrony.max_weight_staleness} or fewer updates, and "
             + (
                 f"each token weighs at most {config.asynchrony.tis_clip:g}, by trainer's over sampler's probability."
                 if config.asynchrony.tis_clip is not None

@@ -11,6 +11,7 @@ from launcher.checks.daytona import asked_minutes
 from launcher.checks.key_files import check_key_file, key_files
 from launcher.checks.network import check_external_host
 from launcher.checks.ports import check_ports
+from launcher.checks.prompts import check_held_out
 from launcher.checks.way_back import check_way_back
 from launcher.options import LocalOptions
 from launcher.preflight import Check, Finding, Status, failure
@@ -31,6 +32,8 @@ def rehearsal_checks(
             for name, path in key_files(config.extra_env).items()
         ),
     ]
+    if (rows := config.prompt_data) is not None:
+        checks.append(Check("held-out rows", lambda: check_held_out(rows)))
     if host is not None:
         checks.append(Check("external host", lambda: check_external_host(host, url)))
     return checks

@@ -75,7 +75,9 @@ def resolve[T: CommonOptions](
             values[option] = planned[option] if option in MERGED else value
             continue
         if option not in values and option not in engine.refused and option not in engine.derived:
-            raise OptionsError(f"{flag(option)} is not an option of --engine {engine.name} here; leave it out")
+            there = [name for name, other in engines.items() if option in other.defaults]
+            other = f"add --engine {there[0]}, which has it, or " if there else ""
+            raise OptionsError(f"{flag(option)} is not an option of --engine {engine.name} here; {other}leave it out")
         values[option] = _given(option, value, engine)
     for option, derive in engine.derived.items():
         if option not in given and option not in from_environment:

@@ -4,17 +4,15 @@ import random
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from local_engine.checkpoint import DataPosition
 from local_engine.config import LocalRunConfig
 from miles_data.convert import convert
 from miles_data.findings import DataError
 from miles_data.options import ConvertOptions
-from miles_data.prompts import Prompt, load_prompts
+from miles_data.prompts import HELDOUT_SPLIT, Prompt, load_prompts
 from tasks.folder import choose_tasks, write_tasks
-
-HELDOUT_SPLIT: Final = "test"
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,8 @@ def prepare_data(config: LocalRunConfig) -> RunData:
     if config.prompt_data is None:
         return _made(config)
     prompts = load_prompts(config.prompt_data)
-    train = [p for p in prompts if p.metadata.get("split") != HELDOUT_SPLIT]
-    heldout = [p for p in prompts if p.metadata.get("split") == HELDOUT_SPLIT]
+    train = [p for p in prompts if not p.held_out]
+    heldout = [p for p in prompts if p.held_out]
     folder = config.harbor_tasks_dir  # None: another machine's agent server has the tasks
     missing = [p for p in prompts if folder and not (folder / p.instance_id / "task.toml").is_file()]
     if missing:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from miles_data.findings import BadRow, BadRows, DataError, Finding, Findings
 from miles_data.input_file import open_input
@@ -11,6 +11,8 @@ from miles_data.json_lines import numbered_lines
 from miles_data.json_text import parse_numbers_exactly
 from miles_data.rows import JsonObject, Meter
 from miles_data.rules import check_instance_id, check_prompt
+
+HELDOUT_SPLIT: Final = "test"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,11 @@ class Prompt:
     @property
     def instance_id(self) -> str:
         return str(self.metadata["instance_id"])
+
+    @property
+    def held_out(self) -> bool:
+        """Evaluated and not trained on, by the local engine; Miles trains on every row of its prompt data."""
+        return self.metadata.get("split") == HELDOUT_SPLIT
 
 
 def parse_prompt(line: bytes, number: int) -> Prompt:

@@ -33,6 +33,9 @@ runpy.run_path(script, run_name="__main__")
         ("harbor", ("agent_server.py", "check", "--tasks-dir", "tasks")),
         ("tyro", ("verify_progress.py", "runs/none")),
         ("tyro", ("verify_progress.py", "compare", "runs/none", "runs/other")),
+        ("rich", ("run.py", "--dry-run")),
+        ("tyro", ("run-glm47-flash-agentic-async.py", "--dry-run")),
+        ("tyro", ("run_glm52_lora_tb2_daytona.py", "--dry-run")),
         ("tyro", ("download_and_process_data.py", "--input", "none.jsonl", "--output", "out.jsonl")),
     ],
 )

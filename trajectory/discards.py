@@ -8,6 +8,7 @@ from trajectory.outcome import Outcome
 _EXPECTED = frozenset({"Aborted"})
 # As swe_agent_function words it: unknown task, and a request that breaks the server's rules. No patience helps.
 _REFUSED = ("HTTP 404", "HTTP 422")
+_FOREIGN = ("HTTP 405", "HTTP 501")  # a service that knows no POST
 
 
 class TooManyDiscards(RuntimeError):
@@ -59,4 +60,6 @@ def _way_out(reason: str) -> str:
             "The agent server is there and refuses what it is asked for: correct the tasks (instance_id) or the agent "
             "(agent_name) of the prompts."
         )
+    if reason.startswith(_FOREIGN):
+        return "What answers at --agent-server-url is no agent server: correct the address."
     return "Check the agent server's log and /health, or raise --max-consecutive-discards."

@@ -23,6 +23,7 @@ _TASKS_IN_ONE_CALL = 200
 _TASKS_BUDGET = 3.0  # seconds until the last call begins
 _TASKS_BYTES = 4 * MIB  # of one answer
 _LONGEST_REASON = 200  # characters
+_WITHOUT_LIFETIME = ("docker", "local")  # sandboxes of agent_server.py that end with their trial only
 _DOCKER_NETWORKS = 31  # that Docker's default address pools give
 _NOT_OURS = "another kind of agent server? the run tries it as it is"
 
@@ -180,6 +181,12 @@ def check_sandbox_lifetime(health: Mapping[str, Any], wanted_stop_minutes: int, 
         f"--environment-option auto_delete_interval_mins={wanted_delete_minutes}"
     )
     wanted = f"this run needs {wanted_stop_minutes} and {wanted_delete_minutes}"
+    if (environment := health.get("environment")) in _WITHOUT_LIFETIME:
+        return warning(
+            name,
+            f"its sandboxes are {environment} and not Daytona's, whose lifetime was not checked; {wanted}",
+            "for the launch start agent_server.py with --environment daytona",
+        )
     if (stop is not None and 0 < stop < wanted_stop_minutes) or (
         delete is not None and 0 <= delete < wanted_delete_minutes
     ):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harbor_service.agent_options import is_text
-from launcher.preflight import Finding, failure, first_three, ok
+from launcher.preflight import Finding, failure, first_three, ok, warning
 
 _NAME = "prompt data"
 
@@ -20,8 +20,11 @@ class Asked:
     agent_names: tuple[str, ...] = ()
 
 
-def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
-    """`batch` in prompts; `tasks_dir` None where the task folders are the agent server's affair."""
+def check_prompts(rows: Path, tasks_dir: Path | None, batch: int, *, holds_out: bool = False) -> Finding:
+    """`batch` in prompts; `tasks_dir` None where the task folders are the agent server's affair.
+
+    `holds_out`: rows of the split "test" are not trained on, so no batch takes them.
+    """
     from miles_data.findings import DataError
     from miles_data.prompts import load_prompts
 
@@ -29,11 +32,16 @@ def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
         prompts = load_prompts(rows)
     except DataError as error:
         return failure(_NAME, str(error), "correct the file, or make it with download_and_process_data.py")
-    if len(prompts) < batch:
+    trained = sum(not prompt.held_out for prompt in prompts) if holds_out else len(prompts)
+    if trained < batch:
+        held_out = len(prompts) - trained
+        besides = f" besides {held_out} of the split test, which are held out" if held_out else ""
         return failure(
             _NAME,
-            f"{rows} has {len(prompts)} prompts, a batch takes {batch}",
-            f"pass --rollout-batch-size {max(len(prompts), 1)} or less (and the --global-batch-size that goes with it)",
+            f"{rows} has {trained} prompts{besides}, a batch takes {batch}",
+            f"pass --rollout-batch-size {trained} or less (and the --global-batch-size that goes with it)"
+            if trained
+            else "add rows of another split",
         )
     nameless = [
         f"line {prompt.line} ({prompt.metadata['agent_name']!r:.40})"
@@ -60,6 +68,27 @@ def check_prompts(rows: Path, tasks_dir: Path | None, batch: int) -> Finding:
             "name the folder that these prompts were made from with --harbor-tasks-dir, or make the prompts again",
         )
     return ok(_NAME, f"{len(prompts)} prompts, {len(prompts)} tasks in {tasks_dir}")
+
+
+def check_held_out(rows: Path) -> list[Finding]:
+    """For Miles, which knows no split; nothing where the file is not in order, which `check_prompts` reports."""
+    from miles_data.findings import DataError
+    from miles_data.prompts import load_prompts
+
+    try:
+        prompts = load_prompts(rows)
+    except DataError:
+        return []
+    held_out = sum(prompt.held_out for prompt in prompts)
+    if not held_out:
+        return []
+    return [
+        warning(
+            _NAME,
+            f"{held_out} of {len(prompts)} rows of {rows} are of the split test, and Miles trains on every row",
+            "make the file with --split train to keep them out",
+        )
+    ]
 
 
 def read_asked(rows: Path) -> Asked:

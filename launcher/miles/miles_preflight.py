@@ -14,7 +14,7 @@ from launcher.checks.key_files import check_no_secrets, key_files
 from launcher.checks.network import check_external_host
 from launcher.checks.node import CheckpointSpec, NodeSpec, ReferenceSpec, WayBackSpec, check_node
 from launcher.checks.node_report import SPEC_VARIABLE, parse_findings
-from launcher.checks.prompts import check_prompts
+from launcher.checks.prompts import check_held_out, check_prompts
 from launcher.checks.save_dir import tracker_text
 from launcher.errors import PreflightError
 from launcher.miles.job_environment import OWN_FOLDER
@@ -152,11 +152,12 @@ def check_start(plan: Plan) -> Finding:
     return ok("start", f"after rollout {rollout} of {load}")
 
 
-def check_rows(rows: Path, batch: int, elsewhere: bool) -> Finding:
+def check_rows(rows: Path, batch: int, elsewhere: bool) -> list[Finding]:
     """Where the rows lie with a cluster only, its nodes look whether the file is there."""
     if elsewhere and not rows.exists():
-        return warning("prompt data", f"{rows} is not on this machine, so its rows are not checked", "launch on a node")
-    return check_prompts(rows, None, batch)
+        sentence = f"{rows} is not on this machine, so its rows are not checked"
+        return [warning("prompt data", sentence, "launch on a node")]
+    return [check_prompts(rows, None, batch), *check_held_out(rows)]
 
 
 def check_service(plan: Plan, recipe: Recipe, options: CommonOptions) -> list[Finding]:

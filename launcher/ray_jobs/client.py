@@ -132,7 +132,12 @@ def connect(address: str) -> Connection:
     try:
         with _environment_without(_OVERRIDES):
             return _open(target)
-    except (OSError, RuntimeError, RayError) as error:
+    except RayError:  # Ray's client has one use for it
+        raise PreflightError(
+            f"the Ray at {address} wants a token, or another one; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH "
+            "where its token is not in ~/.ray/auth_token"
+        ) from None
+    except (OSError, RuntimeError) as error:
         raise PreflightError(f"no Ray job server at {address} ({last_line(str(error))}); {way_out}") from None
     except (KeyError, TypeError, ValueError):
         raise PreflightError(f"what answers at {address} is not a Ray job server; {way_out}") from None

@@ -27,6 +27,9 @@ _END_SECONDS = GRACE_SECONDS + 15
 _LONGEST_FOLDER = 20  # characters: Ray appends up to 85 for its Unix sockets, whose names end at 107
 _KEEPER = Path(__file__).with_name("head_process.py")
 _SHOWN_LINES = 8
+_AUTH_MODE = "RAY_AUTH_MODE"
+_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_USUAL_TOKEN = Path(".ray", "auth_token")  # in the home folder, where Ray leaves the one that it makes
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def cluster(address: str | None, *, num_gpus: int, node_ip: str, keep: bool = Fa
     _validate_node_ip(node_ip)
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir=_short_folder()))
     with tempfile.TemporaryFile() as output, ExitStack() as ending:
+        ending.enter_context(_one_auth_mode())
         ending.callback(shutil.rmtree, folder, ignore_errors=True)
         dashboard, client_server = _free_ports(2)
         head = _start(folder, _head_command(folder, node_ip, num_gpus, dashboard, client_server), output, keep)
@@ -70,6 +74,20 @@ def cluster(address: str | None, *, num_gpus: int, node_ip: str, keep: bool = Fa
         yield owned
         if keep:
             ending.pop_all()
+
+
+@contextmanager
+def _one_auth_mode() -> Generator[None]:
+    """Where it is not set, a head wants a token as soon as its user has one, and Ray's client still sends none."""
+    if _AUTH_MODE in os.environ:
+        yield
+        return
+    has_token = any(os.environ.get(name) for name in _TOKENS) or Path.home().joinpath(_USUAL_TOKEN).exists()
+    os.environ[_AUTH_MODE] = "token" if has_token else "disabled"
+    try:
+        yield
+    finally:
+        os.environ.pop(_AUTH_MODE, None)
 
 
 def _validate_node_ip(node_ip: str) -> None:

@@ -53,6 +53,13 @@ def test_a_model_folder_without_config_fails(tmp_path: Path) -> None:
     assert local_preflight.check_model(None).status is Status.OK
 
 
+def test_a_model_that_is_neither_a_folder_nor_a_hub_id_is_found_before_the_hub_is_asked() -> None:
+    finding = local_preflight.check_model("no-such-model")
+    assert finding.status is Status.FAILURE
+    assert "no-such-model is no folder here" in finding.sentence
+    assert local_preflight.check_model("owner/model").status is Status.OK
+
+
 def test_a_damaged_checkpoint_is_found_before_a_resume(tmp_path: Path) -> None:
     for number in range(2):
         folder = tmp_path / f"iter_{number:07d}"

@@ -176,6 +176,14 @@ def test_a_plan_of_another_launcher_is_refused_with_the_one_that_takes_it(
     assert f"python {SCRIPTS[script]} --engine local --from-plan" in answer.err
 
 
+def test_a_plan_without_the_engine_that_rehearses_it_is_refused_with_that_engine(
+    save: Save, launch: Callable[..., Any]
+) -> None:
+    answer = launch("--dry-run", "--from-plan", str(save()))
+    assert answer.code == 2
+    assert "--from-plan is not an option of --engine miles here; add --engine local" in answer.err
+
+
 DAMAGE: dict[str, dict[str, Any]] = {
     "of something else": {"launcher": "train.sh"},
     "of this machine": {"engine": "local"},

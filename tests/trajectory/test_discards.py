@@ -25,6 +25,12 @@ def test_a_server_that_refuses_the_task_or_the_agent_is_not_met_with_patience(re
     assert reason in str(caught.value) and "--max-consec" not in str(caught.value)
 
 
+@pytest.mark.parametrize("reason", ["HTTP 405: Method Not Allowed", "HTTP 501: Unsupported method"])
+def test_another_service_at_the_address_is_named_as_such(reason: str) -> None:
+    with pytest.raises(TooManyDiscards, match="no agent server: correct the address"):
+        ConsecutiveDiscards(1).record(discarded("RequestRejected", reason=reason))
+
+
 def test_a_server_that_is_full_may_be_waited_for() -> None:
     with pytest.raises(TooManyDiscards, match="--max-consecutive-discards"):
         ConsecutiveDiscards(1).record(discarded("RequestRejected", reason="HTTP 429: full"))

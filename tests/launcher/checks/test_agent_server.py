@@ -202,12 +202,13 @@ def test_a_server_that_takes_the_lifetime_of_each_request_is_fine() -> None:
     assert check_sandbox_lifetime(health, 146, 1440).status is Status.OK
 
 
-def test_a_server_that_says_nothing_of_its_sandboxes_is_warned_about_where_that_matters(
+def test_a_server_whose_sandboxes_are_not_those_of_the_provider_is_warned_about_where_that_matters(
     agent_server: AgentServerProcess,
 ) -> None:
     finding = check_agent_server(agent_server.url, TRIALS, TRIALS, {}, (146, 1440))[-1]
     assert finding.check == "agent server: sandbox lifetime"
     assert finding.status is Status.WARNING
+    assert "its sandboxes are local" in finding.sentence and "--environment daytona" in finding.way_out
 
 
 def test_the_real_server_has_the_tasks_that_it_has(agent_server: AgentServerProcess) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.checks.prompts import Asked, check_prompts, read_asked
+from launcher.checks.prompts import Asked, check_held_out, check_prompts, read_asked
 from launcher.preflight import Status
 
 
@@ -30,6 +30,26 @@ def test_fewer_prompts_than_a_batch_fail_with_both_numbers(rows: Callable[..., P
     assert finding.status is Status.FAILURE
     assert "3 prompts, a batch takes 4" in finding.sentence
     assert "--rollout-batch-size 3" in finding.way_out
+
+
+def test_rows_that_are_held_out_fill_no_batch_here_and_are_trained_on_by_miles(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    splits = {"a": "train", "b": "train", "c": "test"}
+    lines = [json.dumps({"prompt": "p", "metadata": {"instance_id": i, "split": split}}) for i, split in splits.items()]
+    rows.write_text("\n".join(lines))
+    finding = check_prompts(rows, None, 3, holds_out=True)
+    assert finding.status is Status.FAILURE
+    assert "2 prompts besides 1 of the split test, which are held out, a batch takes 3" in finding.sentence
+    assert "--rollout-batch-size 2" in finding.way_out
+    assert check_prompts(rows, None, 2, holds_out=True).status is Status.OK
+    (warned,) = check_held_out(rows)
+    assert warned.status is Status.WARNING
+    assert "1 of 3 rows" in warned.sentence and "--split train" in warned.way_out
+
+
+def test_rows_of_which_none_is_held_out_are_no_warning(rows: Callable[..., Path], tmp_path: Path) -> None:
+    assert check_held_out(rows("a")) == []
+    assert check_held_out(tmp_path / "none.jsonl") == []
 
 
 def test_prompts_without_their_tasks_fail_by_name(rows: Callable[..., Path], tmp_path: Path) -> None:

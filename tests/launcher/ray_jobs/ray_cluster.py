@@ -36,6 +36,7 @@ def ray_cluster() -> Iterator[Cluster]:
     if _shared is None:
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # every worker would compile Ray anew
+            patch.setenv("RAY_AUTH_MODE", "disabled")  # launchers of tests find it without a token of this user
             _shared = _open.enter_context(cluster(None, num_gpus=NUM_GPUS, node_ip="127.0.0.1"))
     _users += 1
     yield Cluster(_shared.address, owned=False)

@@ -3,6 +3,8 @@
 import io
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from launcher.errors import ExitCode, PreflightError
 from launcher.ray_jobs.client import connect
 from launcher.ray_jobs.cluster import Cluster, cluster
 from launcher.ray_jobs.job import run_job, submit
+from launcher.scripts import ROOT
 from tests.launcher.ray_jobs.launcher_process import LauncherProcess
 from tests.launcher.ray_jobs.ray_cluster import alive, eventually, folder_of, job, recorded, with_descendants
 
@@ -103,6 +106,35 @@ def test_a_head_that_does_not_start_shows_its_last_lines(monkeypatch: pytest.Mon
         ):
             pytest.fail("a head came up without its token")
         assert list(Path(folder).iterdir()) == []
+
+
+def test_a_head_of_a_user_who_has_a_token_of_ray_is_reached_with_it_and_says_so_without(tmp_path: Path) -> None:
+    """In a process of its own: Ray reads the mode once."""
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("0" * 64)
+    code = (
+        "import os, subprocess, sys\n"
+        "from launcher.ray_jobs.cluster import cluster\n"
+        "with cluster(None, num_gpus=0, node_ip='127.0.0.1') as own:\n"
+        "    print(own.address, os.environ['RAY_AUTH_MODE'])\n"
+        "    without = {name: value for name, value in os.environ.items() if name != 'RAY_AUTH_MODE'}\n"
+        "    code = f'from launcher.ray_jobs.client import connect; connect({own.address!r})'\n"
+        "    asked = subprocess.run([sys.executable, '-c', code], env=without, stderr=subprocess.PIPE, text=True)\n"
+        "    assert 'wants a token' in asked.stderr and 'RAY_AUTH_MODE=token' in asked.stderr, asked.stderr\n"
+        "print('RAY_AUTH_MODE' in os.environ)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    address, mode, left = done.stdout.split()
+    assert address.startswith("http://127.0.0.1:") and (mode, left) == ("token", "False")
 
 
 @pytest.mark.parametrize("node_ip", ["192.0.2.77", "no-such-host.invalid"])
