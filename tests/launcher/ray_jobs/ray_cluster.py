@@ -34,9 +34,10 @@ def ray_cluster() -> Iterator[Cluster]:
     """A cluster as somebody else would have started it; the same one in every folder whose conftest imports this."""
     global _users, _shared
     if _shared is None:
+        # Launchers of tests find it without a token of this user; Ray's client reads the mode once for a process.
+        _open.enter_context(pytest.MonkeyPatch.context()).setenv("RAY_AUTH_MODE", "disabled")
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # every worker would compile Ray anew
-            patch.setenv("RAY_AUTH_MODE", "disabled")  # launchers of tests find it without a token of this user
             _shared = _open.enter_context(cluster(None, num_gpus=NUM_GPUS, node_ip="127.0.0.1"))
     _users += 1
     yield Cluster(_shared.address, owned=False)
