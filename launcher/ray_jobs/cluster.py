@@ -46,6 +46,11 @@ class Cluster:
         return None if self.head is None else self.head.pid
 
     @property
+    def ray(self) -> str:
+        """The command of a shell that reaches it; an owned head's mode of authentication is not in that shell."""
+        return f"{_AUTH_MODE}=token ray" if self.owned and os.environ.get(_AUTH_MODE) == "token" else "ray"
+
+    @property
     def head_has_ended(self) -> bool:
         """Whether an owned head is gone; never so for a cluster of somebody else."""
         return self.head is not None and self.head.poll() is not None

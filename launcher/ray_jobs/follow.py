@@ -127,8 +127,8 @@ class LogFollower:
 
     def handles(self) -> str:
         """How to follow and to stop the job by hand, one a line."""
-        job = f"{self.submission_id} --address {self.cluster.address}"
-        return f"follow it:  ray job logs --follow {job}\nstop it:    ray job stop {job}"
+        ray, job = self.cluster.ray, f"{self.submission_id} --address {self.cluster.address}"
+        return f"follow it:  {ray} job logs --follow {job}\nstop it:    {ray} job stop {job}"
 
     def _note(self, trouble: str | None, *, answers: bool) -> None:
         """Raises JobLost once nothing has answered for longer than `patience`."""
@@ -143,7 +143,8 @@ class LogFollower:
         elif now - self._broken_since > self.patience:
             raise JobLost(
                 f"Ray at {self.cluster.address} has not answered for {now - self._broken_since:.0f} s; if it comes "
-                f"back, `ray job status {self.submission_id} --address {self.cluster.address}` knows the verdict"
+                f"back, `{self.cluster.ray} job status {self.submission_id} --address {self.cluster.address}` knows the "
+                "verdict"
             )
 
     def _recovered(self) -> None:

@@ -181,7 +181,7 @@ def _stop_and_wait(follower: LogFollower, interrupt: KeyboardInterrupt) -> ExitC
     except (RayRefused, RayUnreachable, JobLost) as error:
         say(f"the job {submission_id} cannot be stopped: {error}; {_by_hand(cluster)}")
     except (KeyboardInterrupt, TimeoutError):
-        say(f"gave up waiting; `ray job stop {submission_id} --address {cluster.address}` stops the job")
+        say(f"gave up waiting; `{cluster.ray} job stop {submission_id} --address {cluster.address}` stops the job")
     return ExitCode.STOPPED
 
 

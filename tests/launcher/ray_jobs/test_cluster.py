@@ -117,6 +117,7 @@ def test_a_head_of_a_user_who_has_a_token_of_ray_is_reached_with_it_and_says_so_
         "from launcher.ray_jobs.cluster import cluster\n"
         "with cluster(None, num_gpus=0, node_ip='127.0.0.1') as own:\n"
         "    print(own.address, os.environ['RAY_AUTH_MODE'])\n"
+        "    assert own.ray == 'RAY_AUTH_MODE=token ray', own.ray\n"
         "    without = {name: value for name, value in os.environ.items() if name != 'RAY_AUTH_MODE'}\n"
         "    code = f'from launcher.ray_jobs.client import connect; connect({own.address!r})'\n"
         "    asked = subprocess.run([sys.executable, '-c', code], env=without, stderr=subprocess.PIPE, text=True)\n"
