@@ -45,6 +45,8 @@ class AsynchronousRun(TrainingRun):
         self.progress.step_started(rollout_id)
         self._producer.produce(config.num_rollout - state.done)
         result = await self.interrupt.cancellable(self._producer.take(engine.sampler.version))
+        # Before training, as Miles does: the times of the files are all that tells later what took how long.
+        self.files.rollout(rollout_id, result)
         batch = make_train_batch(result.groups)
         sampled = engine.batcher.busy_seconds
         training, metrics = await self._update(batch)
@@ -53,6 +55,7 @@ class AsynchronousRun(TrainingRun):
         self._data_mark = DataMark(self.stream.position, state.counters.copy(), tuple(self._producer.pending()))
         await self._publish()
         self._producer.produce(config.num_rollout - state.done)
-        self.files.rollout(rollout_id, result, train_dump(batch) if config.mode == "normal" else None)
+        if config.mode == "normal":
+            self.files.trained(rollout_id, train_dump(batch))
         row = self._row(rollout_id, result, batch.with_signal, training, time.monotonic() - began, metrics, overlap)
         self._record(row, result, metrics)

@@ -29,8 +29,8 @@ class RunFiles:
         self._dumps = Dumps(traces_dir)
         self._warn = warn
 
-    def rollout(self, rollout_id: int, result: RolloutResult, trained: dict[str, list[Any]] | None) -> None:
-        """The dumps of one step; `trained` is None where no training took place."""
+    def rollout(self, rollout_id: int, result: RolloutResult) -> None:
+        """The dumps of what one step trains on."""
         lines = [
             {
                 "rollout_id": rollout_id,
@@ -49,8 +49,10 @@ class RunFiles:
             metadata["staleness"] = result.staleness.as_dict()
         self._try(lambda: self._dumps.rollout(rollout_id, result.samples, metadata))
         self._try(lambda: self._dumps.trajectory(rollout_id, lines))
-        if trained is not None:
-            self._try(lambda: self._dumps.train(rollout_id, 0, trained))
+
+    def trained(self, rollout_id: int, data: dict[str, list[Any]]) -> None:
+        """The dump of what the trainer made of it."""
+        self._try(lambda: self._dumps.train(rollout_id, 0, data))
 
     def evaluation(self, rollout_id: int, result: RolloutResult) -> None:
         self._try(lambda: self._dumps.evaluation(rollout_id, result.samples))

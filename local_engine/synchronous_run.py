@@ -20,6 +20,8 @@ class SynchronousRun(TrainingRun):
         state.done += 1
         self._data_mark = DataMark(self.stream.position, state.counters.copy())
         await self._publish()
-        self.files.rollout(rollout_id, result, train_dump(batch) if config.mode == "normal" else None)
+        self.files.rollout(rollout_id, result)
+        if config.mode == "normal":
+            self.files.trained(rollout_id, train_dump(batch))
         row = self._row(rollout_id, result, batch.with_signal, training, time.monotonic() - began, metrics)
         self._record(row, result, metrics)

@@ -143,8 +143,8 @@ class LogFollower:
         elif now - self._broken_since > self.patience:
             raise JobLost(
                 f"Ray at {self.cluster.address} has not answered for {now - self._broken_since:.0f} s; if it comes "
-                f"back, `{self.cluster.ray} job status {self.submission_id} --address {self.cluster.address}` knows the "
-                "verdict"
+                f"back, `{self.cluster.ray} job status {self.submission_id} --address {self.cluster.address}` knows "
+                "the verdict"
             )
 
     def _recovered(self) -> None:
