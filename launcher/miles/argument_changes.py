@@ -6,8 +6,8 @@ JSON files of two objects, either of which may be missing:
      "set": {"--transformer-impl": {"values": ["local"], "reason": "no Transformer Engine here"}}}
 
 `set` replaces the values of a flag in its place, or adds the flag; a flag without a value has an empty list. The plan's
-placement follows, its estimate of the memory stays that of the recipe. What an option stands for, the functions of this repository and secrets
-are not for such a file.
+placement follows, its estimate of the memory stays that of the recipe. What an option stands for, the functions of
+this repository and secrets are not for such a file.
 """
 
 from __future__ import annotations
