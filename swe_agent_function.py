@@ -93,7 +93,8 @@ async def abort(args: Any) -> None:
     if not instances or _server_setting() is None:
         return
     try:
-        headers, url = _headers(_token() or _admin_secret()), f"{_usable(_server_url())}/flush"
+        secret = _token() or _secret_file("HARBOR_ADMIN_SECRET_FILE") or os.environ.get("HARBOR_ADMIN_SECRET")
+        headers, url = _headers(secret), f"{_usable(_server_url())}/flush"
     except (OSError, ValueError) as error:
         logger.warning("no trial was flushed: %s", _cause(error))
         return
@@ -278,10 +279,6 @@ def _headers(token: str | None) -> dict[str, str]:
 
 def _token() -> str | None:
     return _secret_file("AGENT_SERVER_TOKEN_FILE")
-
-
-def _admin_secret() -> str | None:
-    return _secret_file("HARBOR_ADMIN_SECRET_FILE") or os.environ.get("HARBOR_ADMIN_SECRET")
 
 
 def _secret_file(name: str) -> str | None:
