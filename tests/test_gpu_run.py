@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,9 +76,10 @@ def test_both_ranks_of_a_tensor_parallel_group_trained_on_the_same_trajectories(
             assert torch.equal(one, other), name
 
 
-def test_the_dumps_of_two_ranks_finish_the_run() -> None:
+def test_the_dumps_of_two_ranks_finish_the_run(tmp_path: Path) -> None:
+    shutil.copytree(TWO_GPUS, tmp_path, dirs_exist_ok=True)  # what was read is kept beside the dumps
     finished = subprocess.run(
-        [sys.executable, "verify_progress.py", str(TWO_GPUS), "--json"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "verify_progress.py", str(tmp_path), "--json"], cwd=ROOT, capture_output=True, text=True
     )
     assert finished.returncode == 0, finished.stderr
     assert json.loads(finished.stdout)["verdict"] == "FINISHED"

@@ -108,6 +108,7 @@ def test_a_head_that_does_not_start_shows_its_last_lines(monkeypatch: pytest.Mon
         assert list(Path(folder).iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_head_of_a_user_who_has_a_token_of_ray_is_reached_with_it_and_says_so_without(tmp_path: Path) -> None:
     """In a process of its own: Ray reads the mode once."""
     (tmp_path / ".ray").mkdir()
