@@ -29,7 +29,7 @@ _KEEPER = Path(__file__).with_name("head_process.py")
 _SHOWN_LINES = 8
 _AUTH_MODE = "RAY_AUTH_MODE"
 _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-_USUAL_TOKEN = Path(".ray", "auth_token")  # in the home folder, where Ray leaves the one that it makes
+_USUAL_TOKEN = "~/.ray/auth_token"  # where Ray leaves the one that it makes
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ def _one_auth_mode() -> Generator[None]:
     if _AUTH_MODE in os.environ:
         yield
         return
-    has_token = any(os.environ.get(name) for name in _TOKENS) or Path.home().joinpath(_USUAL_TOKEN).exists()
+    # Of `os.path`: a home that is not known or cannot be looked into holds no token, and is no error.
+    has_token = any(os.environ.get(name) for name in _TOKENS) or os.path.exists(os.path.expanduser(_USUAL_TOKEN))
     os.environ[_AUTH_MODE] = "token" if has_token else "disabled"
     try:
         yield

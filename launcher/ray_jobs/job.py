@@ -64,7 +64,7 @@ def submit(cluster: Cluster, spec: JobSpec) -> None:
             if not late or time.monotonic() > deadline:
                 raise PreflightError(
                     f"Ray at {cluster.address} did not take the job {spec.submission_id}: {error}; see what it holds "
-                    f"with `ray job list --address {cluster.address}`, and start again"
+                    f"with `{cluster.ray} job list --address {cluster.address}`, and start again"
                 ) from None
         time.sleep(1)
 
@@ -194,4 +194,4 @@ def _how_to(follower: LogFollower) -> str:
 
 
 def _by_hand(cluster: Cluster) -> str:
-    return f"see `ray job list --address {cluster.address}`"
+    return f"see `{cluster.ray} job list --address {cluster.address}`"

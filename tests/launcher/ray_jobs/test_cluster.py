@@ -139,6 +139,19 @@ def test_a_head_of_a_user_who_has_a_token_of_ray_is_reached_with_it_and_says_so_
     assert address.startswith("http://127.0.0.1:") and (mode, left) == ("token", "False")
 
 
+def test_a_home_that_cannot_be_looked_into_holds_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise PreflightError(os.environ["RAY_AUTH_MODE"])
+
+    monkeypatch.setattr("launcher.ray_jobs.cluster._start", start)
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/" + "x" * 5000)
+    with pytest.raises(PreflightError, match=r"^disabled$"), cluster(None, num_gpus=0, node_ip="127.0.0.1"):
+        pytest.fail("a head was started")
+    assert "RAY_AUTH_MODE" not in os.environ
+
+
 @pytest.mark.parametrize("node_ip", ["192.0.2.77", "no-such-host.invalid"])
 def test_an_address_of_another_machine_is_refused_for_a_head_of_our_own(node_ip: str) -> None:
     with (
