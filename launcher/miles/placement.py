@@ -9,6 +9,7 @@ from launcher.miles.capabilities import grouped
 from launcher.miles.parallel import EngineSizes, Layout, ParallelSizes
 from launcher.options import CommonOptions
 
+_DIGITS = 9  # of a number of GPUs
 _PARALLEL = {
     "tensor_parallel": "--tensor-model-parallel-size",
     "pipeline_parallel": "--pipeline-model-parallel-size",
@@ -52,21 +53,29 @@ def as_changed(planned: Mapping[str, Any], arguments: Sequence[str]) -> dict[str
 
     def whole(flag: str, otherwise: int) -> int:
         values = flags.get(flag, [])
-        return int(values[0]) if len(values) == 1 and values[0].isdecimal() and int(values[0]) else otherwise
+        known = len(values) == 1 and values[0].isdecimal() and len(values[0]) <= _DIGITS
+        return int(values[0]) or otherwise if known else otherwise
 
     train_nodes = whole("--actor-num-nodes", planned["train_nodes"])
     sizes = {name: whole(flag, planned[name]) for name, flag in _PARALLEL.items()}
     one_model = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
     # A node of the plan may be shared, so its number of training GPUs is the actor's alone.
     ranks = train_nodes * whole("--actor-num-gpus-per-node", planned["gpus_per_node"])
+    colocated, trains = "--colocate" in flags, bool(planned["train_ranks"])
+    rollout_gpus = whole("--rollout-num-gpus", planned["gpus_per_engine"] * planned["engines"])
+    if colocated and (trains or "--rollout-num-gpus" not in flags):
+        rollout_gpus = ranks  # whatever the flag says: Miles takes the trainer's
     gpus = whole("--rollout-num-gpus-per-engine", planned["gpus_per_engine"])
+    attention = whole("--sglang-dp-size", 1) if "--sglang-enable-dp-attention" in flags else 1
     return {
         **planned,
-        "colocated": "--colocate" in flags,
+        "colocated": colocated,
         "train_nodes": train_nodes,
-        "train_ranks": ranks if planned["train_ranks"] else 0,
+        "train_ranks": ranks if trains else 0,
         **sizes,
         "data_parallel": max(1, ranks // one_model),
-        "engines": max(1, whole("--rollout-num-gpus", gpus * planned["engines"]) // gpus),
+        "engines": max(1, rollout_gpus // gpus),
         "gpus_per_engine": gpus,
+        "engine_attention_tensor_parallel": max(1, gpus // attention),
+        "engine_data_parallel_attention": attention,
     }

@@ -15,6 +15,7 @@ import pytest
 
 from launcher.miles.capabilities import grouped
 from launcher.miles.launch import plan_run
+from launcher.miles.placement import as_changed
 from launcher.scripts import ROOT
 from tests.launcher.miles import sources
 from tests.launcher.miles.launchers import SCRIPTS, launcher
@@ -163,6 +164,12 @@ def test_the_plan_is_the_one_that_was_read(case: str, planned: Callable[[str], d
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(json.dumps(plan, indent=1) + "\n")
     assert plan == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_placement_of_a_plan_is_that_of_its_arguments(case: str, planned: Callable[[str], dict[str, Any]]) -> None:
+    plan = planned(case)
+    assert as_changed(plan["placement"], plan["arguments"]) == plan["placement"]
 
 
 def test_every_golden_file_has_its_case_and_every_launcher_seven() -> None:
