@@ -58,7 +58,8 @@ def _value(path: str, name: str, value: object) -> Any:
         validate_no_secret(f"{_OPTION} {path}", arguments)
         if arguments and not arguments[0].startswith("--"):
             raise OptionsError(f"{_OPTION} {path}: own_arguments must begin with a flag, not {arguments[0]!r:.40}")
-        if spoken_for := next((item for item in arguments if item in SPOKEN_FOR), None):
+        flags = (item.partition("=")[0] for item in arguments)
+        if spoken_for := next((flag for flag in flags if flag in SPOKEN_FOR), None):
             raise OptionsError(f"{_OPTION} {path}: {spoken_for} follows from {SPOKEN_FOR[spoken_for]}; leave it out")
         return arguments
     if name == "model_type":

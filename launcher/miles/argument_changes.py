@@ -96,8 +96,6 @@ def read_changes(paths: Sequence[str], options: Set[str]) -> ArgumentChanges:
     for path in paths:
         changes = _read(path)
         for flag in (*changes.leave_out, *changes.set):
-            if not _FLAG.fullmatch(flag):
-                raise OptionsError(f"{_OPTION} {path}: {flag!r:.60} is no flag; write --name, its values apart")
             if flag in options:
                 raise OptionsError(f"{_OPTION} {path}: {flag} is an option of this launcher; give it there")
             if flag in SPOKEN_FOR:
@@ -119,11 +117,17 @@ def _read(path: str) -> ArgumentChanges:
     )
 
 
-def _object(path: str, content: Mapping[str, Any], name: str) -> dict[str, object]:
-    part: object = content.get(name, {})
+def _object(path: str, content: Mapping[str, Any], part_name: str) -> dict[str, object]:
+    part: object = content.get(part_name, {})
     if not isinstance(part, dict):
-        raise OptionsError(f"{_OPTION} {path}: {name} must be an object of flags")
-    return cast(dict[str, object], part)
+        raise OptionsError(f"{_OPTION} {path}: {part_name} must be an object of flags")
+    flags = cast(dict[str, object], part)
+    for flag in flags:
+        if not _FLAG.fullmatch(flag):
+            name, equals, _ = flag.partition("=")  # what follows may be a secret
+            shown = f"{name}=..." if equals else name
+            raise OptionsError(f"{_OPTION} {path}: {shown!r:.60} is no flag; write --name, its values apart")
+    return flags
 
 
 def _reason(path: str, flag: str, why: object) -> str:

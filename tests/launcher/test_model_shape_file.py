@@ -58,6 +58,7 @@ def test_the_model_of_the_gpu_run_fits_tensor_parallel_4_and_expert_parallel_8()
         ({**TINY, "own_arguments": ["--spec", "a\0b"]}, "own_arguments must be a list of strings"),
         ({**TINY, "own_arguments": ["--wandb-key", "canary"]}, "--wandb-key takes a secret"),
         ({**TINY, "own_arguments": ["--load", "/x"]}, "--load follows from --resume"),
+        ({**TINY, "own_arguments": ["--load=/x"]}, "--load follows from --resume"),
         ({**TINY, "hidden": 10**300}, "hidden must be a whole number of at least 1, at most"),
         ({**TINY, "router_scale": 1e300}, "router_scale must be a number above 0, at most"),
         ({**TINY, "top_k": 9}, "top_k 9 of 8 experts"),

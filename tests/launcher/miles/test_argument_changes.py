@@ -91,6 +91,20 @@ def test_a_file_that_cannot_be_used_is_refused_by_name(tmp_path: Path, content: 
         read_changes((written(tmp_path, content),), own_flags(launcher("sync").options))
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"leave_out": {"--wandb-key=canary": "x"}},
+        {"set": {"--wandb-key=canary": {"values": [], "reason": "x"}}},
+        {"set": {"WANDB_API_KEY=canary": ["x"]}},
+    ],
+)
+def test_a_secret_written_behind_a_flag_is_not_repeated(tmp_path: Path, content: Any) -> None:
+    with pytest.raises(OptionsError, match="is no flag") as refused:
+        read_changes((written(tmp_path, content),), frozenset())
+    assert "canary" not in str(refused.value)
+
+
 def test_two_files_may_not_name_one_flag(tmp_path: Path) -> None:
     first = written(tmp_path, {"leave_out": {"--a": "x"}}, "first.json")
     second = written(tmp_path, {"set": {"--a": {"values": [], "reason": "x"}}}, "second.json")
