@@ -14,7 +14,7 @@ def read_token(path: Path) -> str:
 
     Raises OSError, also for what is no regular file, and ValueError where the file holds anything else.
     """
-    token = read_regular(path, _MOST_BYTES).decode().strip()
+    token = read_regular(path, _MOST_BYTES).decode("utf-8", "replace").strip()
     if not token or not token.isascii() or not token.isprintable():
         raise ValueError(f"{path} holds no token of printable ASCII")
     return token

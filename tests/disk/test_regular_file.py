@@ -23,5 +23,5 @@ def test_a_token_is_one_line_of_printable_ascii(tmp_path: Path) -> None:
     assert read_token(file) == "s3cret"
     for other in (b"", b" \n", b"two\nlines", "schlüssel".encode(), b"\xff"):
         file.write_bytes(other)
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=f"{file} holds no token"):
             read_token(file)
