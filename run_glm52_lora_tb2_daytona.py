@@ -278,7 +278,6 @@ def recipe(options: Options, run: Run) -> Recipe:
             **({"disk_gib_per_node": {"trainer_offload": offload.gib_per_node}} if offload is not None else {}),
         },
         offload=offload,
-        sandboxes=lifetime,
         generated={config: _fp8_config(glm.fp8_rollout_checkpoint, layout.rollout_gpus)},
         notes=_notes(glm, run, engines, lifetime),
     )

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from launcher.checks.agent_names import with_asked
-from launcher.checks.agent_server import NAME as AGENT_SERVER
-from launcher.checks.agent_server import bearer, check_agent_server
-from launcher.checks.daytona import asked_minutes
+from launcher.checks.agent_server import bearer
+from launcher.checks.daytona import check_server_and_lifetimes
 from launcher.checks.key_files import check_key_file, key_files
 from launcher.checks.network import check_external_host
 from launcher.checks.ports import check_ports
 from launcher.checks.prompts import check_held_out
 from launcher.checks.way_back import check_way_back
 from launcher.options import LocalOptions
-from launcher.preflight import Check, Finding, Status, failure
+from launcher.preflight import Check, Finding, Status
 from launcher.rehearsal import Rehearsal
 from local_engine.config import LocalRunConfig
 
@@ -42,12 +41,7 @@ def rehearsal_checks(
 def check_service(config: LocalRunConfig, url: str, environment: Mapping[str, str]) -> list[Finding]:
     """The agent server, and its tasks against the prompts'; the sandboxes' lifetimes where the plan has any."""
     trials = config.rollout_batch_size * config.n_samples_per_prompt
-    try:
-        stop, delete = asked_minutes(config.extra_env)
-    except ValueError as error:
-        return [failure(AGENT_SERVER, str(error), "correct it, or leave it out of --extra-env-vars")]
-    lifetime = None if stop is None or delete is None else (stop, delete)
-    findings = check_agent_server(url, trials, trials, environment, lifetime)
+    findings = check_server_and_lifetimes(url, trials, trials, environment)
     return with_asked(findings, url, config.prompt_data, environment)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 
 from disk.regular_file import read_regular
-from launcher.checks.agent_server import cause
+from launcher.checks.agent_server import NAME as AGENT_SERVER
+from launcher.checks.agent_server import cause, check_agent_server
 from launcher.checks.bounded_http import call
 from launcher.checks.key_files import check_key_file
 from launcher.preflight import Finding, Status, failure, ok, warning
@@ -39,6 +40,18 @@ def _minutes(environment: Mapping[str, str], name: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text)):
         raise ValueError(f"{name}={text[:40]!r} is no number of minutes, so the server's own lifetimes would hold")
     return int(text)
+
+
+def check_server_and_lifetimes(
+    url: str, trials: int, most_in_flight: int, environment: Mapping[str, str]
+) -> list[Finding]:
+    """The agent server, and its sandboxes' lifetimes against those that `environment` makes each request ask for."""
+    try:
+        stop, delete = asked_minutes(environment)
+    except ValueError as error:
+        return [failure(AGENT_SERVER, str(error), "correct it, or leave it out of --extra-env-vars")]
+    lifetime = None if stop is None or delete is None else (stop, delete)
+    return check_agent_server(url, trials, most_in_flight, environment, lifetime)
 
 
 def check_daytona_lifetimes(stop_minutes: int, delete_minutes: int, trial_seconds: float) -> Finding:

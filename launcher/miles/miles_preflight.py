@@ -9,7 +9,8 @@ from pathlib import Path
 
 from launcher.addresses import own_address
 from launcher.checks.agent_names import with_asked
-from launcher.checks.agent_server import check_agent_server
+from launcher.checks.agent_server import trial_timeout
+from launcher.checks.daytona import asked_minutes, check_daytona_lifetimes, check_server_and_lifetimes
 from launcher.checks.key_files import check_no_secrets, key_files
 from launcher.checks.network import check_external_host
 from launcher.checks.node import CheckpointSpec, NodeSpec, ReferenceSpec, WayBackSpec, check_node
@@ -50,6 +51,7 @@ def preflight[T: CommonOptions](
         Check("start", lambda: check_start(plan)),
         Check("prompt data", lambda: check_rows(rows, options.rollout.rollout_batch_size, address is not None)),
         Check("agent server", lambda: check_service(plan, recipe, options)),
+        Check("sandbox lifetimes", lambda: check_lifetimes(plan.environment)),
         Check(
             "this machine" if address is None else "Ray cluster",
             lambda: check_machines(plan, spec, recipe.layout.nodes, address, environment, interrupted),
@@ -164,10 +166,19 @@ def check_service(plan: Plan, recipe: Recipe, options: CommonOptions) -> list[Fi
     """The agent server, and its tasks against the prompts'."""
     url, environment = plan.environment["AGENT_SERVER_URL"], plan.environment
     trials = options.rollout.rollout_batch_size * options.rollout.n_samples_per_prompt
-    lifetime = recipe.sandboxes
-    minutes = (lifetime.auto_stop, lifetime.auto_delete) if lifetime is not None else None
-    findings = check_agent_server(url, trials, recipe.most_in_flight, environment, minutes)
+    findings = check_server_and_lifetimes(url, trials, recipe.most_in_flight, environment)
     return with_asked(findings, url, Path(plan.files["prompt_data"]), environment)
+
+
+def check_lifetimes(environment: Mapping[str, str]) -> list[Finding]:
+    """Of sandboxes, where the job asks for any; what is no number is said by the check of the agent server."""
+    try:
+        stop, delete = asked_minutes(environment)
+    except ValueError:
+        return []
+    if stop is None or delete is None:
+        return []
+    return [check_daytona_lifetimes(stop, delete, trial_timeout(environment))]
 
 
 def check_machines(

@@ -59,7 +59,6 @@ class Recipe:
     memory: Mapping[str, Any] = field(default_factory=dict[str, Any])  # beside what a GPU takes
     conversion: Conversion | None = None
     offload: Offload | None = None
-    sandboxes: SandboxLifetime | None = None
     generated: Mapping[str, str] = field(default_factory=dict[str, str])  # path -> text, written before submission
     notes: Sequence[str] = ()
 

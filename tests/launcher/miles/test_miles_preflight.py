@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from launcher.miles.launch import plan_run
-from launcher.miles.miles_preflight import check_memory, check_rows, check_start, node_spec
+from launcher.miles.miles_preflight import (
+    check_lifetimes,
+    check_memory,
+    check_rows,
+    check_service,
+    check_start,
+    node_spec,
+)
 from launcher.miles.recipe import Recipe
 from launcher.plan import Plan
 from launcher.preflight import Status
@@ -40,6 +47,20 @@ def test_a_plan_that_does_not_fit_fails() -> None:
 @pytest.mark.parametrize(("elsewhere", "status"), [(True, Status.WARNING), (False, Status.FAILURE)])
 def test_rows_that_are_not_here_matter_where_the_run_is_here(tmp_path: Path, elsewhere: bool, status: Status) -> None:
     assert [finding.status for finding in check_rows(tmp_path / "rows.jsonl", 4, elsewhere)] == [status]
+
+
+@pytest.mark.parametrize(("minutes", "status"), [("150", Status.OK), ("5", Status.FAILURE)])
+def test_sandboxes_that_stop_during_a_trial_fail(minutes: str, status: Status) -> None:
+    plan, _, _ = planned("lora", "--extra-env-vars", f"SANDBOX_AUTO_STOP_MINUTES={minutes}")
+    assert [finding.status for finding in check_lifetimes(plan.environment)] == [status]
+
+
+def test_a_lifetime_that_the_agent_function_would_not_send_fails() -> None:
+    plan, recipe, options = planned("lora", "--extra-env-vars", "SANDBOX_AUTO_STOP_MINUTES=2h")
+    (finding,) = check_service(plan, recipe, options)
+    assert finding.status is Status.FAILURE and "SANDBOX_AUTO_STOP_MINUTES='2h'" in finding.sentence
+    assert check_lifetimes(plan.environment) == []
+    assert check_lifetimes(planned("sync")[0].environment) == []
 
 
 def test_nodes_are_asked_for_what_the_plan_takes() -> None:
