@@ -15,7 +15,8 @@ SCRIPT = Path(__file__).resolve().parent.parent / "agent_server.py"
 READY_SECONDS = 120.0
 END_SECONDS = 20.0
 MOST_RESTARTS = 5
-# Names of secrets that trials have no use for; the server's own token comes from a file.
+# Ends of the names of secrets, or all of a name without its underscore. Trials have no use for them; the server's own
+# token comes from a file.
 KEPT_BACK = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 
@@ -94,7 +95,7 @@ class AgentServerProcess:
             "--ready-file", str(ready),
             "--parent-pid", str(os.getpid()),
         ]  # fmt: skip
-        environment = {k: v for k, v in os.environ.items() if not k.upper().endswith(KEPT_BACK)}
+        environment = {k: v for k, v in os.environ.items() if not f"_{k.upper()}".endswith(KEPT_BACK)}
         environment |= QUIET_ENVIRONMENT
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(

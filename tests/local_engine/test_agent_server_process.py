@@ -12,7 +12,7 @@ from local_engine.agent_server_process import AgentServerProcess
 
 
 def test_no_secret_of_ours_reaches_the_agent_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"CANARY{suffix}" for suffix in SECRET_SUFFIXES] + ["canary_password"]
+    names = [f"CANARY{suffix}" for suffix in SECRET_SUFFIXES] + ["canary_password", "PASSWORD"]
     for name in names:
         monkeypatch.setenv(name, "canary-value")
     monkeypatch.setenv("CANARY_FOLDER", "/kept")
