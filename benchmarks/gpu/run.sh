@@ -138,8 +138,10 @@ async_job() {
 kill_engine() {
     local actor server
     for _ in $(seq 300); do grep -qa 'agents of rollout 1:' "$OUT/$1.log" && break; sleep 1; done
-    actor=$(pgrep -f '^ray::SGLangEngine' | head -n 1)
-    server=$(pgrep -P "$actor" -f 'spawn_main|sglang' | head -n 1)
+    # by the number that this job's own log names: another run may have engines here too
+    actor=$(grep -ao 'SGLangEngine pid=[0-9]*' "$OUT/$1.log" | head -n 1 | cut -d= -f2)
+    [ -z "$actor" ] || server=$(ps -o pid=,args= --ppid "$actor" | awk '/spawn_main|sglang/ {print $1; exit}')
+    [ -n "$server" ] || { say "no SGLang server of $1 to kill"; return 1; }
     say "killing SGLang server $server"
     kill -KILL "$server"
 }
