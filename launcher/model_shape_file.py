@@ -10,7 +10,7 @@ from launcher.errors import OptionsError
 from launcher.miles.argument_changes import SPOKEN_FOR
 from launcher.model_shape import ModelShape
 from launcher.option_file import read_option_file
-from launcher.secrets import validate_no_credentials, validate_no_secret
+from launcher.secrets import shown_name, validate_no_credentials, validate_no_secret
 
 _OPTION = "--model-shape"
 _MOST = 10**9
@@ -27,7 +27,8 @@ def shape_from(path: str | None, recipe: ModelShape) -> ModelShape:
     fields = read_option_file(_OPTION, path)
     known = [field.name for field in dataclasses.fields(ModelShape)]
     if unknown := sorted(set(fields) - set(known)):
-        raise OptionsError(f"{_OPTION} {path}: {', '.join(unknown)} is no size of a model; known: {', '.join(known)}")
+        names = ", ".join(map(shown_name, unknown))
+        raise OptionsError(f"{_OPTION} {path}: {names} is no size of a model; known: {', '.join(known)}")
     if not isinstance(fields.get("name"), str) or fields["name"] == recipe.name:
         raise OptionsError(f"{_OPTION} {path}: give the model a name of its own, another than {recipe.name}")
     shape = dataclasses.replace(recipe, **{name: _value(path, name, value) for name, value in fields.items()})
@@ -57,8 +58,11 @@ def _value(path: str, name: str, value: object) -> Any:
         validate_no_credentials(_OPTION, arguments)
         validate_no_secret(f"{_OPTION} {path}", arguments)
         if arguments and not arguments[0].startswith("--"):
-            raise OptionsError(f"{_OPTION} {path}: own_arguments must begin with a flag, not {arguments[0]!r:.40}")
-        flags = (item.partition("=")[0] for item in arguments)
+            first = shown_name(arguments[0])
+            raise OptionsError(f"{_OPTION} {path}: own_arguments must begin with a flag, not {first!r}")
+        flags = [item.partition("=")[0] for item in arguments if item.startswith("--")]
+        if odd := next((flag for flag in flags if any(map(str.isspace, flag))), None):
+            raise OptionsError(f"{_OPTION} {path}: own_arguments: a value stands apart from {shown_name(odd)!r}")
         if spoken_for := next((flag for flag in flags if flag in SPOKEN_FOR), None):
             raise OptionsError(f"{_OPTION} {path}: {spoken_for} follows from {SPOKEN_FOR[spoken_for]}; leave it out")
         return arguments

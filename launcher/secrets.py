@@ -15,6 +15,7 @@ SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 SECRET_NAMES = frozenset(suffix[1:] for suffix in SECRET_SUFFIXES)
 # Flags that take a secret; `--input-key prompt` and its kind name a field of the data.
 _SECRET_FLAGS = ("-secret", "-password", "-auth-token", "-access-token", "-api-key", "--hf-token", "--wandb-key")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 # Looked for from its middle: from the scheme on, a long value without any would be searched once for each character.
 _URL_WITH_CREDENTIALS = re.compile(r"(?<=[A-Za-z0-9+.-])://[^/\s?#]*@")
 
@@ -30,6 +31,13 @@ def carries_secret(argument: str) -> bool:
     if name.startswith("--"):
         return name.lower().endswith(_SECRET_FLAGS)
     return bool(equals) and is_secret_name(name)
+
+
+def shown_name(text: str) -> str:
+    """A key of somebody's file for an error: as far as it is a name, since a secret may stand behind that."""
+    name = _NAME.match(text)
+    shown = name[0][:60] if name else ""
+    return shown if shown == text else f"{shown}..."
 
 
 def has_credentials(text: str) -> bool:

@@ -54,8 +54,9 @@ def check_server_and_lifetimes(
     return check_agent_server(url, trials, most_in_flight, environment, lifetime)
 
 
-def check_daytona_lifetimes(stop_minutes: int, delete_minutes: int, trial_seconds: float) -> Finding:
-    """Minutes until an idle sandbox stops (0: never) and a stopped one is deleted (below 0: never), as in the plan."""
+def check_daytona_lifetimes(stop_minutes: int, delete_minutes: int | None, trial_seconds: float) -> Finding:
+    """Minutes until an idle sandbox stops (0: never) and a stopped one is deleted (below 0: never; None: the server's
+    own), as in the plan."""
     name = f"{NAME}: lifetimes"
     trial = trial_seconds / 60
     if 0 < stop_minutes < trial:
@@ -64,9 +65,8 @@ def check_daytona_lifetimes(stop_minutes: int, delete_minutes: int, trial_second
             f"a sandbox would stop after {stop_minutes} idle minutes, a trial may take {trial:g}",
             "leave SANDBOX_AUTO_STOP_MINUTES out of --extra-env-vars, or raise it",
         )
-    return ok(
-        name, f"stop after {stop_minutes} idle minutes, a trial takes at most {trial:g}; delete {delete_minutes} later"
-    )
+    deleted = "" if delete_minutes is None else f"; delete {delete_minutes} later"
+    return ok(name, f"stop after {stop_minutes} idle minutes, a trial takes at most {trial:g}{deleted}")
 
 
 def check_daytona_key(environment: Mapping[str, str]) -> Finding:

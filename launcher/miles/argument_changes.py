@@ -21,7 +21,7 @@ from launcher.checks.json_object import is_process_text
 from launcher.errors import OptionsError
 from launcher.miles.capabilities import grouped
 from launcher.option_file import read_option_file
-from launcher.secrets import validate_no_credentials, validate_no_secret
+from launcher.secrets import shown_name, validate_no_credentials, validate_no_secret
 
 _OPTION = "--argument-changes"
 _LEAVE_OUT, _SET = "leave_out", "set"
@@ -110,7 +110,9 @@ def read_changes(paths: Sequence[str], options: Set[str]) -> ArgumentChanges:
 def _read(path: str) -> ArgumentChanges:
     content = read_option_file(_OPTION, path)
     if unknown := sorted(set(content) - {_LEAVE_OUT, _SET}):
-        raise OptionsError(f"{_OPTION} {path}: {', '.join(unknown)} is neither {_LEAVE_OUT} nor {_SET}")
+        raise OptionsError(
+            f"{_OPTION} {path}: {', '.join(map(shown_name, unknown))} is neither {_LEAVE_OUT} nor {_SET}"
+        )
     return ArgumentChanges(
         {flag: _reason(path, flag, why) for flag, why in _object(path, content, _LEAVE_OUT).items()},
         {flag: _setting(path, flag, what) for flag, what in _object(path, content, _SET).items()},
@@ -124,9 +126,7 @@ def _object(path: str, content: Mapping[str, Any], part_name: str) -> dict[str, 
     flags = cast(dict[str, object], part)
     for flag in flags:
         if not _FLAG.fullmatch(flag):
-            name, equals, _ = flag.partition("=")  # what follows may be a secret
-            shown = f"{name}=..." if equals else name
-            raise OptionsError(f"{_OPTION} {path}: {shown!r:.60} is no flag; write --name, its values apart")
+            raise OptionsError(f"{_OPTION} {path}: {shown_name(flag)!r} is no flag; write --name, its values apart")
     return flags
 
 

@@ -176,7 +176,7 @@ def check_lifetimes(environment: Mapping[str, str]) -> list[Finding]:
         stop, delete = asked_minutes(environment)
     except ValueError:
         return []
-    if stop is None or delete is None:
+    if stop is None:
         return []
     return [check_daytona_lifetimes(stop, delete, trial_timeout(environment))]
 

@@ -56,6 +56,8 @@ def test_the_model_of_the_gpu_run_fits_tensor_parallel_4_and_expert_parallel_8()
         ({**TINY, "own_arguments": ["http://u:p@h/"]}, "user or password"),
         ({**TINY, "own_arguments": ["a value"]}, "must begin with a flag"),
         ({**TINY, "own_arguments": ["--spec", "a\0b"]}, "own_arguments must be a list of strings"),
+        ({**TINY, "own_arguments": ["--a", "--wandb-key canary"]}, "a value stands apart from '--wandb-key...'"),
+        ({**TINY, "wandb_key canary": 1}, "wandb_key... is no size of a model"),
         ({**TINY, "own_arguments": ["--wandb-key", "canary"]}, "--wandb-key takes a secret"),
         ({**TINY, "own_arguments": ["--load", "/x"]}, "--load follows from --resume"),
         ({**TINY, "own_arguments": ["--load=/x"]}, "--load follows from --resume"),

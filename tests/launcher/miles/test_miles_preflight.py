@@ -49,9 +49,10 @@ def test_rows_that_are_not_here_matter_where_the_run_is_here(tmp_path: Path, els
     assert [finding.status for finding in check_rows(tmp_path / "rows.jsonl", 4, elsewhere)] == [status]
 
 
+@pytest.mark.parametrize("name", ["sync", "lora"])
 @pytest.mark.parametrize(("minutes", "status"), [("150", Status.OK), ("5", Status.FAILURE)])
-def test_sandboxes_that_stop_during_a_trial_fail(minutes: str, status: Status) -> None:
-    plan, _, _ = planned("lora", "--extra-env-vars", f"SANDBOX_AUTO_STOP_MINUTES={minutes}")
+def test_sandboxes_that_stop_during_a_trial_fail(name: str, minutes: str, status: Status) -> None:
+    plan, _, _ = planned(name, "--extra-env-vars", f"SANDBOX_AUTO_STOP_MINUTES={minutes}")
     assert [finding.status for finding in check_lifetimes(plan.environment)] == [status]
 
 
